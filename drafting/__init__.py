@@ -44,12 +44,15 @@ from cassandra_spec.drafting.proposal import (
 from cassandra_spec.drafting.replies import (
     Backend,
     Emitted,
+    Ending,
+    Ends,
     Generation,
     OneByOne,
     Replies,
     Sequences,
     SideBySide,
     cut_at_end,
+    never,
 )
 from cassandra_spec.drafting.report import (
     Costs,
@@ -111,6 +114,8 @@ __all__ = [
     "Drafter",
     "DrafterFactory",
     "Emitted",
+    "Ending",
+    "Ends",
     "FixedPolicy",
     "Gamma",
     "Generation",
@@ -163,6 +168,7 @@ __all__ = [
     "make_policy",
     "make_report",
     "native_figures",
+    "never",
     "pass_costs",
     "probabilities",
     "score",

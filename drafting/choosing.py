@@ -60,18 +60,26 @@ class _Lazy(dict[int, int]):
 class Chooser:
     """Chooses the tokens of one reply, with its processors, randomness and log-probabilities.
 
-    It walks down the path that wins, row by row: each row is processed when all tokens before it
-    are certain, so a state of a processor never goes back.
+    ``scores`` get the log-probabilities of the tokens, those of the prompt first if the settings
+    ask for them. It walks down the path that wins, row by row: each row is processed when all
+    tokens before it are certain, so a state of a processor never goes back.
     """
 
     def __init__(
-        self, prompt: Sequence[int], settings: Settings, random: np.random.Generator | None = None
+        self,
+        prompt: Sequence[int],
+        settings: Settings,
+        random: np.random.Generator | None = None,
+        scores: list[Score] | None = None,
     ) -> None:
-        self._settings = settings
+        self._prompt, self._settings = prompt, settings
         self._random = np.random.default_rng(settings.seed) if random is None else random
         self._states = [each.begin(prompt) for each in settings.processors]
         self._over = False  # a stop token was taken
-        self._scores: list[Score] = []
+        self._scores: list[Score] = [] if scores is None else scores
+        self._chosen: list[Score] = []  # since the last tokens that were emitted
+        if settings.prompt_logprobs:
+            self._scores.append(Score(prompt[0], None, ()))
 
     def choose(
         self, proposal: Proposal, logits: NDArray[np.float32]
@@ -95,10 +103,19 @@ class Chooser:
         """Return the token that follows a row [vocabulary] without drafts."""
         return self.choose(Proposal(), logits[None])[1]
 
-    def take_scores(self) -> list[Score]:
-        """Return the scores of the tokens that were chosen since the last call."""
-        taken, self._scores = self._scores, []
-        return taken
+    def read_prompt(self, position: int, logits: NDArray[np.float32]) -> None:
+        """Score the prompt's tokens that follow some of its rows, the first at ``position``."""
+        count = self._settings.logprobs or 0
+        for row, token in zip(require_finite(logits), self._prompt[position + 1 :], strict=False):
+            self._scores.append(score(row, token, count))
+
+    def settle(self, count: int) -> None:
+        """Keep the scores of the first ``count`` tokens chosen since the last call.
+
+        The reply was cut behind them.
+        """
+        self._scores += self._chosen[:count]
+        self._chosen.clear()
 
     def _choose_greedy(
         self, nodes: Sequence[Node], logits: NDArray[np.float32]
@@ -134,7 +151,7 @@ class Chooser:
 
     def _take(self, token: int, row: Logits) -> None:
         if self._settings.logprobs is not None:
-            self._scores.append(score(row, token, self._settings.logprobs))
+            self._chosen.append(score(row, token, self._settings.logprobs))
         self._over = self._over or token in self._settings.stop_tokens
         for state in self._states:
             if not self._over:

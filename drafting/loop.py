@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cassandra_spec.drafting.choosing import Chooser
+from cassandra_spec.drafting.choosing import Chooser, Score
 from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes
 from cassandra_spec.drafting.levels import Choice, LevelDrafter
 from cassandra_spec.drafting.low import BRANCHES, Candidates, LowDrafter
@@ -20,6 +20,9 @@ from cassandra_spec.drafting.proposal import Drafter, Node, Outcome, Proposal
 from cassandra_spec.drafting.replies import cut_at_end
 from cassandra_spec.drafting.sampling import draw, likeliest, probabilities
 from cassandra_spec.drafting.settings import Settings
+
+SCORED_ROWS = 8
+"""Tokens of a prompt in one pass whose log-probabilities are wanted."""
 
 MOST = 8
 """The most nodes that the adaptive policy plans."""
@@ -153,6 +156,7 @@ def decode(
     ends: Callable[[int], bool] = lambda token: False,
     table: Candidates | None = None,
     make: DrafterFactory = make_drafter,
+    scores: list[Score] | None = None,
 ) -> Iterator[list[int]]:
     """Yield the emitted tokens of a reply: one by the prompt, then each round's.
 
@@ -161,14 +165,15 @@ def decode(
     next pass overwrites them.
     ``ends`` is asked once about each token, in order, whether the reply ends with it for another
     reason than a stop token. ``counters`` count what happens. ``table`` is for the low drafter.
-    ``make`` makes the drafter of the reply.
+    ``make`` makes the drafter of the reply. ``scores`` get the log-probabilities of the tokens, if
+    the settings ask for them.
     """
     random = np.random.default_rng(settings.seed)
     drafter = make(session, settings, random, table)
-    chooser = Chooser(prompt, settings, random)
-    session.commit(len(prompt))
-    token = chooser.first(np.asarray(session.prompt(prompt))[0])
+    chooser = Chooser(prompt, settings, random, scores)
+    token = chooser.first(_read_prompt(session, prompt, settings, chooser))
     emitted, over = cut_at_end([token], settings.stop_tokens, ends)
+    chooser.settle(1)
     session.commit(len(prompt))
     context, left = [*prompt, *emitted], settings.max_tokens - 1
     counters.add_reply(len(prompt))
@@ -181,6 +186,7 @@ def decode(
         session.keep(path)
         tokens = [*(proposal.nodes[at].token for at in path), last]
         emitted, over = cut_at_end(tokens, settings.stop_tokens, ends)
+        chooser.settle(len(emitted))
         seen = _seen(context[-1], proposal, logits)
         outcome = Outcome(proposal=proposal, path=path, seen=seen)
         drafter.observe(outcome)
@@ -190,6 +196,23 @@ def decode(
         left -= len(emitted)
         yield emitted
     _count_memory(session, counters)
+
+
+def _read_prompt(
+    session: Session, prompt: Sequence[int], settings: Settings, chooser: Chooser
+) -> NDArray[np.float32]:
+    """Run the target over a prompt: the logits [vocabulary] after its last token."""
+    if not settings.prompt_logprobs:
+        session.commit(len(prompt))
+        return np.asarray(session.prompt(prompt))[0]
+    for start in range(0, len(prompt), SCORED_ROWS):
+        pending, *rest = prompt[start : start + SCORED_ROWS]
+        chain = Proposal.chain(rest, [1.0] * len(rest), source="")
+        session.commit(start)
+        logits = np.asarray(session.target(pending, chain.nodes, start))
+        session.keep(range(len(rest)))
+        chooser.read_prompt(start, logits)
+    return np.asarray(logits[-1])
 
 
 def _seen(

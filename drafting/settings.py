@@ -135,6 +135,7 @@ class Settings:
     sampling: Sampling = GREEDY
     processors: tuple[Processor, ...] = ()  # they change the target's logits, in this order
     logprobs: int | None = None  # likeliest tokens whose log-probabilities come with each token
+    prompt_logprobs: bool = False  # those of the prompt's tokens, too
     seed: int | None = None  # of the sampling; None: another one each time
     least_lead: dataclasses.InitVar[float | None] = None  # the name of min_margin in version 0.1
 
@@ -159,6 +160,8 @@ class Settings:
             raise CassandraError("stop_strings must not be empty strings")
         if self.logprobs is not None and not is_integer(self.logprobs, 0, MAX_POSITIONS):
             raise CassandraError(f"logprobs must be an integer from 0 on, not {self.logprobs!r}")
+        if self.prompt_logprobs and self.logprobs is None:
+            raise CassandraError("prompt_logprobs must be false without logprobs")
 
     @property
     def needs_logits(self) -> bool:

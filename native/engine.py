@@ -27,6 +27,7 @@ from cassandra_spec.drafting import (
     Chooser,
     Counters,
     DraftCache,
+    Ends,
     KeyValueCounters,
     Levels,
     MeasuredSeconds,
@@ -35,12 +36,14 @@ from cassandra_spec.drafting import (
     Plan,
     Policy,
     Report,
+    Score,
     Settings,
     check_room,
     cut_at_end,
     make_policy,
     make_report,
     native_figures,
+    never,
 )
 from cassandra_spec.drafting.proposal import ROOT
 from cassandra_spec.golden import CassandraError
@@ -273,19 +276,26 @@ class Engine(LoadedModel):
         settings: Settings,
         counters: Counters,
         *,
-        ends: Callable[[int], bool] = lambda token: False,
+        ends: Ends = never,
+        scores: list[Score] | None = None,
     ) -> Iterator[list[int]]:
         """Yield the emitted tokens of a reply: one by the prompt, then each round's.
 
         ``ends`` is asked once about each token, in order, whether the reply ends with it for
         another reason than a stop token (stop strings are not looked for). ``counters`` go on
-        counting. Ctrl-C takes effect between two passes, when the threads stand still.
+        counting. ``scores`` get the log-probabilities of the reply's tokens, if the settings ask
+        for them; a :class:`~cassandra_spec.native.batch.Batch` has those of prompts, too. Ctrl-C
+        takes effect between two passes, when the threads stand still.
         """
         self.require_room(prompt, settings)
         self.require_rounds(settings)
-        chooser = Chooser(prompt, settings) if settings.needs_logits else None
+        if settings.prompt_logprobs:
+            raise CassandraError("prompt_logprobs must be false in the engine's own rounds")
+        chooser = Chooser(prompt, settings, scores=scores) if settings.needs_logits else None
         token = self._read_prompt(prompt, counters, chooser)
         emitted, over = cut_at_end([token], settings.stop_tokens, ends)
+        if chooser:
+            chooser.settle(1)
         yield emitted
         position, left = len(prompt), settings.max_tokens - 1
         while left and not over:
@@ -303,9 +313,10 @@ class Engine(LoadedModel):
         counters: Counters,
         *,
         begins: bool,
+        ends: Ends = never,
         chooser: Chooser | None = None,
     ) -> list[int]:
-        """One round behind the tokens of a slot: what it emits, up to a stop token.
+        """One round behind the tokens of a slot: what it emits, up to the end of the reply.
 
         Keys and values of all tokens but the last must be there; the reply has ``left`` tokens to
         come, and ``settings`` are some that :meth:`require_rounds` takes. ``chooser`` is the
@@ -316,7 +327,7 @@ class Engine(LoadedModel):
             self._library.cassandra_engine_begin(self._open())
         self._history[: len(tokens)] = tokens
         position = len(tokens) - 1
-        return self._go_on(slot, position, left, settings, counters, chooser=chooser)[0]
+        return self._go_on(slot, position, left, settings, counters, ends, chooser)[0]
 
     def _go_on(
         self,
@@ -325,13 +336,15 @@ class Engine(LoadedModel):
         left: int,
         settings: Settings,
         counters: Counters,
-        ends: Callable[[int], bool] = lambda token: False,
+        ends: Ends = never,
         chooser: Chooser | None = None,
     ) -> tuple[list[int], bool]:
         """A counted round behind the history up to ``position``, cut at the end of the reply."""
         policy = self._policy(settings)
         outcome, emitted = self._round(slot, position, policy, left - 1, settings, chooser)
         emitted, over = cut_at_end(emitted, settings.stop_tokens, ends)
+        if chooser:
+            chooser.settle(len(emitted))
         policy.observe(outcome)
         self.count_round(counters, outcome, position, len(emitted), settings.draft_cache)
         return emitted, over

@@ -29,6 +29,7 @@ from cassandra_spec.drafting import (
     Replies,
     ReplyText,
     Report,
+    Score,
     Settings,
     check_room,
     decode,
@@ -293,10 +294,11 @@ class CassandraForCausalLM:
         *,
         ends: Callable[[int], bool] = lambda token: False,
         make: DrafterFactory = make_drafter,
+        scores: list[Score] | None = None,
     ) -> Iterator[list[int]]:
         """Yield the tokens of a reply to a prompt (tokens, at least one) round by round.
 
-        Stop strings are not looked for; ``ends`` and ``make`` are as for
+        Stop strings are not looked for; ``ends``, ``make`` and ``scores`` are as for
         :func:`cassandra_spec.drafting.decode`.
         """
         vocabulary = self.network.config.vocab_size
@@ -310,7 +312,8 @@ class CassandraForCausalLM:
             self.kv.check_nodes(min(rows, MOST) if adaptive else rows)
         capacity = len(prompt) + settings.max_tokens
         session = self.session(capacity, draft_cache=settings.draft_cache)
-        return decode(session, prompt, settings, counters, ends=ends, table=self.table, make=make)
+        asked: dict[str, Any] = {"ends": ends, "table": self.table, "make": make, "scores": scores}
+        return decode(session, prompt, settings, counters, **asked)
 
     def stream(
         self, prompt: Sequence[int], settings: Settings, counters: Counters

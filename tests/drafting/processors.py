@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from cassandra_spec.drafting import (
@@ -91,3 +92,11 @@ def naive_score(row: NDArray[np.float32], token: int, count: int) -> Score:
     logprobs = exact - np.log(np.exp(exact - exact.max()).sum()) - exact.max()
     order = sorted(range(len(row)), key=lambda at: (-row[at], at))[:count]
     return Score(token, logprobs[token], tuple((at, logprobs[at]) for at in order))
+
+
+def require_close(found: Score, expected: Score) -> None:
+    """The same tokens with the same log-probabilities, but for roundings of float32."""
+    assert found.logprob == pytest.approx(expected.logprob, abs=2e-6, rel=2e-6)
+    assert [token for token, _ in found.top] == [token for token, _ in expected.top]
+    values = [value for _, value in expected.top]
+    assert [value for _, value in found.top] == pytest.approx(values, abs=2e-6, rel=2e-6)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cassandra_spec.drafting import Counters, Processor, Sampling, Settings
+from cassandra_spec.drafting import Counters, Processor, Sampling, Score, Settings
 from cassandra_spec.native.batch import Batch
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.sampling import sampled_rounds
-from tests.drafting.processors import PROCESSORS, naive_reply
+from tests.drafting.processors import PROCESSORS, naive_reply, naive_score, require_close
 from tests.native.models import packed, small
 
 PROMPTS = [np.random.default_rng(at).integers(0, 97, 5 + 9 * at).tolist() for at in range(5)]
@@ -48,6 +48,22 @@ def settings_of(processors: tuple[Processor, ...], **fields: Any) -> Settings:
     return Settings(
         **{"max_tokens": 30, "stop_tokens": STOPS, "processors": processors, "seed": 3, **fields}
     )
+
+
+def in_batch(
+    engine: Engine, asked: list[tuple[list[int], Settings]], chance: float
+) -> list[tuple[list[int], list[Score]]]:
+    """Tokens and scores of sequences that begin at random steps of one batch."""
+    found = [(list[int](), list[Score]()) for _ in asked]
+    rng, numbers, waiting = np.random.default_rng(0), dict[int, int](), list(range(len(asked)))
+    with Batch(engine, keep=True) as batch:
+        while waiting or batch.running:
+            while waiting and batch.free and rng.random() < chance:
+                number = waiting.pop(0)
+                numbers[batch.claim(*asked[number], scores=found[number][1])] = number
+            for each in batch.step():
+                found[numbers[each.slot]][0].append(each.token)
+    return found
 
 
 @pytest.mark.parametrize("processors", PROCESSORS)
@@ -84,12 +100,89 @@ def test_processed_replies_of_a_batch_are_those_alone(engine: Engine) -> None:
             settings = dataclasses.replace(settings, sampling=Sampling(temperature=1.0))
         asked.append((prompt, settings))
     wanted = list(itertools.starmap(partial(expected, engine), asked))
-    found: list[list[int]] = [[] for _ in asked]
-    rng, numbers, waiting = np.random.default_rng(0), dict[int, int](), list(range(len(asked)))
+    assert [tokens for tokens, _ in in_batch(engine, asked, 0.1)] == wanted
+
+
+# --- log-probabilities ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prompts", [False, True])
+def test_scores_are_the_targets_bit_for_bit(engine: Engine, prompts: bool) -> None:
+    asked = []
+    for number, prompt in enumerate(PROMPTS * 2):
+        processors = PROCESSORS[number % 4] if number % 2 else ()
+        fields = {"logprobs": number % 4, "prompt_logprobs": prompts, "max_tokens": 1 + 5 * number}
+        asked.append((prompt, settings_of(processors, **DRAFTS[number % len(DRAFTS)], **fields)))
+    alone = [in_batch(engine, [each], 1.0)[0] for each in asked]
+    plain = [(prompt, dataclasses.replace(each, gamma=0)) for prompt, each in asked]
+    assert in_batch(engine, plain, 0.1) == alone
+    assert in_batch(engine, asked, 0.1) == alone
+    for (prompt, settings), (reply, scores) in zip(asked, alone, strict=True):
+        tokens = [*prompt, *reply] if prompts else reply
+        assert [each.token for each in scores] == tokens
+        rows = engine.forward([*prompt, *reply], last=len(reply) + 1)[:-1]
+        if prompts:
+            assert scores[0] == Score(prompt[0], None, ())
+            rows = engine.forward([*prompt, *reply])[:-1]
+            scores, tokens = scores[1:], tokens[1:]
+        for score, row, token in zip(scores, rows, tokens, strict=True):
+            require_close(score, naive_score(row, token, settings.logprobs or 0))
+        if not prompts:
+            counted: list[Score] = []
+            rounds = engine.rounds(prompt, settings, Counters(), scores=counted)
+            assert (list(itertools.chain(*rounds)), counted) == (reply, scores)
+
+
+def test_a_reply_is_cut_with_its_scores_where_it_ends(engine: Engine) -> None:
+    for drafts in DRAFTS:
+        settings = settings_of((), **drafts, logprobs=1, stop_tokens=frozenset())
+        [(whole, scores)] = in_batch(engine, [(PROMPTS[2], settings)], 1.0)
+        for end in (0, 1, 7, 12, 13):
+            asked, cut = list[int](), list[Score]()
+
+            def ends(token: int, asked: list[int] = asked, end: int = end) -> bool:
+                asked.append(token)
+                return len(asked) == end + 1
+
+            with Batch(engine, keep=True) as batch:
+                slot = batch.claim(PROMPTS[2], settings, ends=ends, scores=cut)
+                found = []
+                while batch.running:
+                    found += batch.step()
+                assert [each.token for each in found] == asked == whole[: end + 1]
+                assert [each.over for each in found] == [False] * end + [True]
+                assert cut == scores[: end + 1]
+                slot = batch.claim([*PROMPTS[2], *whole], settings)
+                assert batch.cached(slot) == len(PROMPTS[2]) + end
+
+
+@dataclasses.dataclass(frozen=True)
+class Failing:
+    """Forbids all tokens after some."""
+
+    after: int
+
+    def begin(self, prompt: Any) -> Failing:
+        return dataclasses.replace(self)
+
+    def apply(self, logits: Any) -> None:
+        if not self.after:
+            logits[:] = -np.inf
+
+    def advance(self, token: int) -> None:
+        object.__setattr__(self, "after", self.after - 1)
+
+
+def test_a_processor_that_fails_ends_its_own_sequence(engine: Engine) -> None:
+    good = settings_of(PROCESSORS[0], gamma=0)
     with Batch(engine) as batch:
-        while waiting or batch.running:
-            while waiting and batch.free and rng.random() < 0.1:
-                numbers[batch.claim(*asked[waiting[0]])] = waiting.pop(0)
-            for each in batch.step():
-                found[numbers[each.slot]].append(each.token)
-    assert found == wanted
+        other = batch.claim(PROMPTS[0], good)
+        bad = batch.claim(PROMPTS[1], settings_of((Failing(3),), gamma=0))
+        found = []
+        while batch.running:
+            found += batch.step()
+    [last] = [each for each in found if each.error]
+    assert (last.slot, last.over) == (bad, True)
+    assert len([each for each in found if each.slot == bad]) == 4
+    tokens = [each.token for each in found if each.slot == other]
+    assert tokens == expected(engine, PROMPTS[0], good)
