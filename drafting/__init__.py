@@ -79,6 +79,7 @@ from cassandra_spec.drafting.table import NgramTable, TableOrder
 from cassandra_spec.drafting.text import (
     Prompt,
     ReplyText,
+    Turn,
     encode_opening,
     encode_prompt,
     encode_text,
@@ -153,6 +154,7 @@ __all__ = [
     "TraceText",
     "TracedRound",
     "Traffic",
+    "Turn",
     "View",
     "accept_greedy",
     "check_room",

@@ -47,8 +47,9 @@ class Processor(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Penalties:
-    """OpenAI's penalties, by the tokens of the reply so far."""
+    """Penalties for tokens that have come: in the reply, for repetition in the prompt, too."""
 
+    repetition: float = 1.0  # divides logits of tokens that have come; multiplies negative ones
     frequency: float = 0.0  # subtracted for each time that a token has come
     presence: float = 0.0  # subtracted once for a token that has come
 
@@ -57,20 +58,26 @@ class Penalties:
             value = getattr(self, field.name)
             if not math.isfinite(value):
                 raise CassandraError(f"{field.name} must be a finite number, not {value}")
+        if self.repetition <= 0:
+            raise CassandraError(f"repetition must be above 0, not {self.repetition}")
 
     def begin(self, prompt: Sequence[int]) -> ProcessorState:
         """Return the state of a reply without tokens."""
-        return _Counted(self)
+        return _Counted(self, prompt)
 
 
 class _Counted:
     """How often each token has come (:class:`ProcessorState`)."""
 
-    def __init__(self, penalties: Penalties) -> None:
+    def __init__(self, penalties: Penalties, prompt: Sequence[int]) -> None:
         self._penalties = penalties
         self._counts = collections.Counter[int]()
+        self._seen = set(prompt) if penalties.repetition != 1 else set[int]()
 
     def apply(self, logits: Logits) -> None:
+        if self._seen:
+            seen, by = np.fromiter(self._seen, np.intp), np.float32(self._penalties.repetition)
+            logits[seen] = np.where(logits[seen] < 0, logits[seen] * by, logits[seen] / by)
         tokens = np.fromiter(self._counts, np.intp, len(self._counts))
         counts = np.fromiter(self._counts.values(), np.float64, len(self._counts))
         lost = counts * self._penalties.frequency + self._penalties.presence
@@ -78,6 +85,8 @@ class _Counted:
 
     def advance(self, token: int) -> None:
         self._counts[token] += 1
+        if self._penalties.repetition != 1:
+            self._seen.add(token)
 
 
 @dataclasses.dataclass(frozen=True)
