@@ -348,8 +348,9 @@ class _Jobs:
         if event.error is not None:
             raise _as_api_error(event.error)
         if self._silent:
-            told = {"text": "", "tokens": 0, "scores": event.scores[:-1]}
-            event = dataclasses.replace(event, finish_reason="length", **told)
+            scores = event.scores[:-1]
+            end = dataclasses.replace(event, text="", tokens=0, scores=scores)
+            event = dataclasses.replace(end, finish_reason="length")
         return index, event
 
     async def whole(self) -> list[Event]:

@@ -103,8 +103,8 @@ class Asked(_Body):
             presence=self.presence_penalty,
         )
         bias = Bias(tuple(sorted((int(token), value) for token, value in self.logit_bias.items())))
-        used = {penalties: penalties != Penalties(), bias: bool(bias.values)}
-        return tuple(each for each, wanted in used.items() if wanted)
+        used: list[Processor] = [penalties] if penalties != Penalties() else []
+        return tuple([*used, bias] if bias.values else used)
 
 
 class Message(_Body):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cassandra_spec.drafting import (
     Bias,
     Penalties,
+    Processor,
     ProcessorState,
     Score,
     Settings,
@@ -45,7 +46,7 @@ class _Alternating:
         self._total += token
 
 
-PROCESSORS = (
+PROCESSORS: tuple[tuple[Processor, ...], ...] = (
     (PENALTIES,),
     (BIAS,),
     (Alternate(3),),

@@ -269,6 +269,7 @@ def test_what_is_not_supported_is_refused_by_name(
 
 
 def test_prompts_that_cannot_be_replied_to(client: openai.OpenAI) -> None:
+    prompt: Any
     for prompt, tokens, code in (
         ([5] * (CONTEXT - 10), 11, "context_length_exceeded"),
         ([5] * CONTEXT, None, "context_length_exceeded"),
@@ -424,7 +425,7 @@ def test_only_named_hosts_and_origins_are_answered(address: str, packed: Path) -
         assert "access-control-allow-origin" not in headers
     for host in ("example.org", "127.0.0.1.example.org", "localhost.example.org", "", "a b"):
         assert ask_host(address, host)[0] == 400
-    named = {"hosts": ("api.example.org", "*.lan"), "origins": (origin,)}
+    named: Any = {"hosts": ("api.example.org", "*.lan"), "origins": (origin,)}
     with opened(packed, slots=1, waiting=1, **named) as server, running(server) as other:
         for host in ("api.example.org:80", "box.lan", "localhost"):
             status, headers = ask_host(other, host, Origin=origin)

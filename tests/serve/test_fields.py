@@ -102,26 +102,26 @@ def test_processed_replies_and_their_scores(
         values = [logprob for _, logprob in score.top]
         assert sorted(top.values(), reverse=True)[:3] == values
         assert set(top.values()) == {*values, score.logprob}
-    pieces = [
+    pieces: list[Any] = [
         each.choices[0] for each in client.completions.create(**ask, stream=True, extra_body=extra)
     ]
     assert "".join(each.text for each in pieces) == text
-    assert [one for each in pieces for one in each.logprobs.token_logprobs or []] == [  # type: ignore[union-attr]
+    assert [one for each in pieces for one in each.logprobs.token_logprobs or []] == [
         each.logprob for each in scores
     ]
-    offsets = [one for each in pieces for one in each.logprobs.text_offset or []]  # type: ignore[union-attr]
+    offsets = [one for each in pieces for one in each.logprobs.text_offset or []]
     assert offsets == (said.text_offset or [])
     assert client.completions.create(**ask, extra_body={**extra, "plain": True}).choices[0] == reply
 
 
-def test_scores_of_a_chat(client: openai.OpenAI, backend: CheckedBackend) -> None:
+def test_scores_of_a_chat(client: Any, backend: CheckedBackend) -> None:
     messages: Any = [{"role": "user", "content": "word5 word9"}]
     ask: Any = {"model": "tiny", "messages": messages, "max_tokens": 30, "logprobs": True}
-    prompt = encode_prompt(backend.tokenizer, messages)
+    prompt, create = encode_prompt(backend.tokenizer, messages), client.chat.completions.create
     _, scores = plainly(backend, prompt, max_tokens=30)
     for more in ({}, {"stream": True}):
         for count in (0, 2):
-            found = client.chat.completions.create(**ask, **more, top_logprobs=count)
+            found: Any = create(**ask, **more, top_logprobs=count)
             choices = [each.choices[0] for each in found] if more else [found.choices[0]]
             content = [
                 one for each in choices for one in ((each.logprobs and each.logprobs.content) or [])
@@ -139,7 +139,8 @@ def test_prompts_are_echoed_and_scored(client: openai.OpenAI, backend: CheckedBa
     ask: Any = {"model": "tiny", "prompt": PROMPT, "echo": True}
     first: Any = None
     for most, more in itertools.product((0, 1, 20), ({}, {"stream": True})):
-        found = client.completions.create(**ask, max_tokens=most, logprobs=1, **more)
+        body = {**ask, "max_tokens": most, "logprobs": 1, **more}
+        found: Any = client.completions.create(**body)
         choices = [each.choices[0] for each in found] if more else [found.choices[0]]
         text = "".join(each.text for each in choices)
         assert text.startswith(said)
