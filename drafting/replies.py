@@ -257,6 +257,8 @@ class Replies:
                     self._counters.add_reply(len(tokens))
                     begun += 1
                 for emitted in sequences.step():
+                    if emitted.error:
+                        raise emitted.error
                     if emitted.slot in running and self._take(running[emitted.slot], emitted):
                         del running[emitted.slot]
                         if not emitted.over:
