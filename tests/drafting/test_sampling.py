@@ -108,7 +108,8 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_filters_agree_with_transformers(seed: int) -> None:
+@pytest.mark.parametrize("min_p", [None, 0.1])
+def test_filters_agree_with_transformers(seed: int, min_p: float | None) -> None:
     from transformers import (
         MinPLogitsWarper,
         TemperatureLogitsWarper,
@@ -119,12 +120,10 @@ def test_filters_agree_with_transformers(seed: int) -> None:
     logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(seed))
     ids = torch.zeros((3, 1), dtype=torch.int64)
     expected = logits
-    for warper in (TemperatureLogitsWarper(0.7), TopKLogitsWarper(20), TopPLogitsWarper(0.8)):
+    warpers = [TemperatureLogitsWarper(0.7), TopKLogitsWarper(20), TopPLogitsWarper(0.8)]
+    for warper in (*warpers, *([MinPLogitsWarper(min_p)] if min_p else [])):
         expected = warper(ids, expected)
-    found = probabilities(logits, Sampling(temperature=0.7, top_k=20, top_p=0.8))
-    np.testing.assert_allclose(found, expected.softmax(-1).numpy(), rtol=1e-5, atol=0)
-    expected = MinPLogitsWarper(0.1)(ids, expected)
-    found = probabilities(logits, Sampling(temperature=0.7, top_k=20, top_p=0.8, min_p=0.1))
+    found = probabilities(logits, Sampling(temperature=0.7, top_k=20, top_p=0.8, min_p=min_p))
     np.testing.assert_allclose(found, expected.softmax(-1).numpy(), rtol=1e-5, atol=0)
 
 
