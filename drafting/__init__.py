@@ -3,6 +3,7 @@
 Nothing here needs torch. ``docs/development.md``, "Add a draft method", says how the parts fit.
 """
 
+from cassandra_spec.drafting.choosing import Chooser, Score, score
 from cassandra_spec.drafting.costs import pass_costs
 from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes
 from cassandra_spec.drafting.levels import Choice, LevelDrafter, View, accept_greedy
@@ -24,6 +25,7 @@ from cassandra_spec.drafting.policy import (
     fixed_plan,
     make_policy,
 )
+from cassandra_spec.drafting.processors import Bias, Penalties, Processor, ProcessorState
 from cassandra_spec.drafting.proposal import (
     ALTERNATIVES,
     COPIES,
@@ -42,12 +44,15 @@ from cassandra_spec.drafting.proposal import (
 from cassandra_spec.drafting.replies import (
     Backend,
     Emitted,
+    Ending,
+    Ends,
     Generation,
     OneByOne,
     Replies,
     Sequences,
     SideBySide,
     cut_at_end,
+    never,
 )
 from cassandra_spec.drafting.report import (
     Costs,
@@ -74,6 +79,7 @@ from cassandra_spec.drafting.table import NgramTable, TableOrder
 from cassandra_spec.drafting.text import (
     Prompt,
     ReplyText,
+    Turn,
     encode_opening,
     encode_prompt,
     encode_text,
@@ -94,8 +100,10 @@ __all__ = [
     "TARGET",
     "AdaptivePolicy",
     "Backend",
+    "Bias",
     "Candidates",
     "Choice",
+    "Chooser",
     "Copies",
     "Costs",
     "Count",
@@ -107,6 +115,8 @@ __all__ = [
     "Drafter",
     "DrafterFactory",
     "Emitted",
+    "Ending",
+    "Ends",
     "FixedPolicy",
     "Gamma",
     "Generation",
@@ -121,8 +131,11 @@ __all__ = [
     "OneByOne",
     "Outcome",
     "PassCosts",
+    "Penalties",
     "Plan",
     "Policy",
+    "Processor",
+    "ProcessorState",
     "Prompt",
     "Proposal",
     "ReadBytes",
@@ -131,6 +144,7 @@ __all__ = [
     "ReplyText",
     "Report",
     "Sampling",
+    "Score",
     "Sequences",
     "Session",
     "Settings",
@@ -140,6 +154,7 @@ __all__ = [
     "TraceText",
     "TracedRound",
     "Traffic",
+    "Turn",
     "View",
     "accept_greedy",
     "check_room",
@@ -155,8 +170,10 @@ __all__ = [
     "make_policy",
     "make_report",
     "native_figures",
+    "never",
     "pass_costs",
     "probabilities",
+    "score",
     "stop_tokens",
     "verify",
 ]

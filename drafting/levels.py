@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -203,8 +203,13 @@ class _Chain:
         return made
 
 
-def accept_greedy(nodes: Sequence[Node], best: Sequence[int]) -> tuple[int, ...]:
-    """Nodes on the path of the target's own choices, ``best`` [1 + nodes] after each row."""
+def accept_greedy(
+    nodes: Sequence[Node], best: Sequence[int] | Mapping[int, int]
+) -> tuple[int, ...]:
+    """Nodes on the path of the target's own choices, ``best`` [1 + nodes] after each row.
+
+    Rows off the path are not asked for.
+    """
     path, row = list[int](), 0
     while True:
         below = (at for at, node in enumerate(nodes) if node.parent == row - 1)

@@ -11,15 +11,18 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cassandra_spec.drafting.choosing import Chooser, Score
 from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes
-from cassandra_spec.drafting.levels import Choice, LevelDrafter, accept_greedy
+from cassandra_spec.drafting.levels import Choice, LevelDrafter
 from cassandra_spec.drafting.low import BRANCHES, Candidates, LowDrafter
 from cassandra_spec.drafting.policy import PassCosts, make_policy
 from cassandra_spec.drafting.proposal import Drafter, Node, Outcome, Proposal
 from cassandra_spec.drafting.replies import cut_at_end
-from cassandra_spec.drafting.sampling import draw, probabilities, verify
-from cassandra_spec.drafting.settings import GREEDY, Sampling, Settings
-from cassandra_spec.golden import CassandraError
+from cassandra_spec.drafting.sampling import draw, likeliest, probabilities
+from cassandra_spec.drafting.settings import Settings
+
+SCORED_ROWS = 8
+"""Tokens of a prompt in one pass whose log-probabilities are wanted."""
 
 MOST = 8
 """The most nodes that the adaptive policy plans."""
@@ -96,16 +99,6 @@ class PassView:
         self._passes.keep([row - 1 for row in path])
 
 
-def likeliest(logits: NDArray[np.float32], count: int) -> list[int]:
-    """The ``count`` likeliest tokens by logits [vocabulary]; of equals the smaller first."""
-    count = min(count, len(logits))
-    least = np.partition(logits, -count)[-count]
-    some = np.flatnonzero(logits >= least)
-    order = np.argsort(-logits[some], kind="stable")[:count]
-    found: list[int] = some[order].tolist()
-    return found
-
-
 def _second(best: list[int], token: int) -> int:
     return best[1] if best[0] == token else best[0]
 
@@ -163,6 +156,7 @@ def decode(
     ends: Callable[[int], bool] = lambda token: False,
     table: Candidates | None = None,
     make: DrafterFactory = make_drafter,
+    scores: list[Score] | None = None,
 ) -> Iterator[list[int]]:
     """Yield the emitted tokens of a reply: one by the prompt, then each round's.
 
@@ -171,13 +165,15 @@ def decode(
     next pass overwrites them.
     ``ends`` is asked once about each token, in order, whether the reply ends with it for another
     reason than a stop token. ``counters`` count what happens. ``table`` is for the low drafter.
-    ``make`` makes the drafter of the reply.
+    ``make`` makes the drafter of the reply. ``scores`` get the log-probabilities of the tokens, if
+    the settings ask for them.
     """
     random = np.random.default_rng(settings.seed)
     drafter = make(session, settings, random, table)
-    session.commit(len(prompt))
-    p = probabilities(session.prompt(prompt), settings.sampling)
-    emitted, over = cut_at_end([draw(p[0], random)], settings.stop_tokens, ends)
+    chooser = Chooser(prompt, settings, random, scores)
+    token = chooser.first(_read_prompt(session, prompt, settings, chooser))
+    emitted, over = cut_at_end([token], settings.stop_tokens, ends)
+    chooser.settle(1)
     session.commit(len(prompt))
     context, left = [*prompt, *emitted], settings.max_tokens - 1
     counters.add_reply(len(prompt))
@@ -186,10 +182,11 @@ def decode(
         position = len(context) - 1
         proposal = drafter.propose(context, left - 1)
         logits = np.asarray(session.target(context[-1], proposal.nodes, position))
-        path, last = _accept(proposal, logits, settings.sampling, random)
+        path, last = chooser.choose(proposal, logits)
         session.keep(path)
         tokens = [*(proposal.nodes[at].token for at in path), last]
         emitted, over = cut_at_end(tokens, settings.stop_tokens, ends)
+        chooser.settle(len(emitted))
         seen = _seen(context[-1], proposal, logits)
         outcome = Outcome(proposal=proposal, path=path, seen=seen)
         drafter.observe(outcome)
@@ -201,19 +198,21 @@ def decode(
     _count_memory(session, counters)
 
 
-def _accept(
-    proposal: Proposal, logits: NDArray[np.float32], sampling: Sampling, random: np.random.Generator
-) -> tuple[tuple[int, ...], int]:
-    """The nodes that are accepted, and the token to emit after them."""
-    p = probabilities(logits, sampling)
-    if sampling == GREEDY:
-        best = p.argmax(-1).tolist()
-        path = accept_greedy(proposal.nodes, best)
-        return path, best[path[-1] + 1 if path else 0]
-    if not proposal.is_chain:
-        raise CassandraError("a proposal must be a chain under sampling, not a tree")
-    n, last = verify(p, proposal.q(p.shape[-1]), proposal.tokens, random)
-    return tuple(range(n)), last
+def _read_prompt(
+    session: Session, prompt: Sequence[int], settings: Settings, chooser: Chooser
+) -> NDArray[np.float32]:
+    """Run the target over a prompt: the logits [vocabulary] after its last token."""
+    if not settings.prompt_logprobs:
+        session.commit(len(prompt))
+        return np.asarray(session.prompt(prompt))[0]
+    for start in range(0, len(prompt), SCORED_ROWS):
+        pending, *rest = prompt[start : start + SCORED_ROWS]
+        chain = Proposal.chain(rest, [1.0] * len(rest), source="")
+        session.commit(start)
+        logits = np.asarray(session.target(pending, chain.nodes, start))
+        session.keep(range(len(rest)))
+        chooser.read_prompt(start, logits)
+    return np.asarray(logits[-1])
 
 
 def _seen(

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from traceback import clear_frames
 from typing import Any, Protocol, runtime_checkable
 
+from cassandra_spec.drafting.choosing import Score
 from cassandra_spec.drafting.counters import Counters
 from cassandra_spec.drafting.report import Costs, Report
 from cassandra_spec.drafting.settings import Settings
 from cassandra_spec.drafting.text import Prompt, ReplyText, encode_prompt
+from cassandra_spec.golden import CassandraError
 
 _RESERVE = 1 << 22
 """Bytes that are given up when a reply fails: memory to tell the rest with."""
@@ -34,11 +36,13 @@ class Backend(Protocol):
         counters: Counters,
         *,
         ends: Callable[[int], bool] = ...,
+        scores: list[Score] | None = ...,
     ) -> Iterator[list[int]]:
         """Yield the emitted tokens of a reply: one by the prompt, then each round's.
 
         ``ends`` is asked once about each token, in order, whether the reply ends with it for
-        another reason than a stop token. ``counters`` go on counting.
+        another reason than a stop token. ``counters`` go on counting. ``scores`` get the
+        log-probabilities of the tokens, if the settings ask for them.
         """
 
     def make_report(self, counters: Counters, settings: Settings) -> Report:
@@ -48,6 +52,28 @@ class Backend(Protocol):
         """The model's own stop tokens."""
 
 
+Ends = Callable[[int], bool]
+"""Whether a reply ends with a token; asked once about each, in order."""
+
+
+def never(token: int) -> bool:
+    """Return False: the reply goes on (:data:`Ends`)."""
+    return False
+
+
+class Ending:
+    """Remembers what ``ends`` said of the last token."""
+
+    def __init__(self, ends: Ends) -> None:
+        self._ends = ends
+        self.ended = False
+
+    def __call__(self, token: int) -> bool:
+        """Ask about the next token."""
+        self.ended = self._ends(token)
+        return self.ended
+
+
 @dataclasses.dataclass(frozen=True)
 class Emitted:
     """The next token of a sequence."""
@@ -55,6 +81,7 @@ class Emitted:
     slot: int
     token: int
     over: bool  # whether the sequence ends with it: the slot is free again
+    error: CassandraError | None = None  # in place of a token: why the sequence ended
 
 
 class Sequences(Protocol):
@@ -65,11 +92,18 @@ class Sequences(Protocol):
         """Sequences that can begin now."""
 
     def claim(
-        self, prompt: Sequence[int], settings: Settings, trace: Counters | None = None
+        self,
+        prompt: Sequence[int],
+        settings: Settings,
+        trace: Counters | None = None,
+        *,
+        ends: Ends = ...,
+        scores: list[Score] | None = ...,
     ) -> int:
         """Begin a sequence with a prompt, and return its slot, which it has until it ends.
 
-        ``trace`` counts its rounds, in place of the counters of all.
+        ``trace`` counts its rounds, in place of the counters of all. ``ends`` and ``scores`` are as
+        for :meth:`Backend.rounds`: a sequence ends with the token for which ``ends`` is true.
         """
 
     def step(self) -> list[Emitted]:
@@ -99,7 +133,7 @@ class OneByOne:
     def __init__(self, backend: Backend, counters: Counters | None = None) -> None:
         self._backend = backend
         self._counters = Counters() if counters is None else counters
-        self._running: tuple[Iterator[list[int]], Settings] | None = None
+        self._running: tuple[Iterator[list[int]], Settings, Ending] | None = None
         self._emitted = 0
 
     @property
@@ -108,11 +142,18 @@ class OneByOne:
         return self._running is None
 
     def claim(
-        self, prompt: Sequence[int], settings: Settings, trace: Counters | None = None
+        self,
+        prompt: Sequence[int],
+        settings: Settings,
+        trace: Counters | None = None,
+        *,
+        ends: Ends = never,
+        scores: list[Score] | None = None,
     ) -> int:
         """Begin a sequence with a prompt, and return its slot."""
-        counters = self._counters if trace is None else trace
-        self._running = self._backend.rounds(prompt, settings, counters), settings
+        counters, ending = self._counters if trace is None else trace, Ending(ends)
+        rounds = self._backend.rounds(prompt, settings, counters, ends=ending, scores=scores)
+        self._running = rounds, settings, ending
         self._emitted = 0
         return 0
 
@@ -120,10 +161,11 @@ class OneByOne:
         """The tokens of a round."""
         if self._running is None:
             return []
-        rounds, settings = self._running
+        rounds, settings, ending = self._running
         tokens = next(rounds)
         self._emitted += len(tokens)
-        over = tokens[-1] in settings.stop_tokens or self._emitted == settings.max_tokens
+        stopped = ending.ended or tokens[-1] in settings.stop_tokens
+        over = stopped or self._emitted == settings.max_tokens
         if over:
             self.release(0)
         return [Emitted(0, token, False) for token in tokens[:-1]] + [Emitted(0, tokens[-1], over)]
@@ -215,6 +257,8 @@ class Replies:
                     self._counters.add_reply(len(tokens))
                     begun += 1
                 for emitted in sequences.step():
+                    if emitted.error:
+                        raise emitted.error
                     if emitted.slot in running and self._take(running[emitted.slot], emitted):
                         del running[emitted.slot]
                         if not emitted.over:

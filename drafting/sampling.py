@@ -13,7 +13,8 @@ agrees or not, so Eq. 1 accepts the longest prefix that agrees, and the recovere
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,19 +31,33 @@ def probabilities(logits: ArrayLike, sampling: Sampling) -> Probabilities:
     Among equal logits the token of the smaller number is the more likely one. Raises
     :class:`CassandraError` if a logit is NaN or infinite.
     """
-    values = np.asarray(logits, np.float64)
+    values = require_finite(logits)
+    return np.stack([distribution(row, sampling) for row in values])
+
+
+def require_finite(logits: ArrayLike) -> NDArray[Any]:
+    """Return logits as an array. Raises :class:`CassandraError` if one is NaN or infinite."""
+    values = np.asarray(logits)
     if not np.isfinite(values).all():
         raise CassandraError("logits must be finite, not NaN or infinite: check the weights")
+    return values
+
+
+def distribution(logits: NDArray[Any], sampling: Sampling) -> Probabilities:
+    """Return the probabilities, float64 [vocabulary], of the tokens after one row of logits.
+
+    A token whose logit is -inf has none.
+    """
     if sampling.temperature == 0:
-        chosen = np.zeros(values.shape)
-        np.put_along_axis(chosen, values.argmax(-1, keepdims=True), 1.0, axis=-1)
+        chosen = np.zeros(logits.shape)
+        chosen[logits.argmax()] = 1.0
         return chosen
-    return np.stack([_distribution(row / sampling.temperature, sampling) for row in values])
+    return _scaled(np.asarray(logits, np.float64) / sampling.temperature, sampling)
 
 
-def _distribution(logits: Probabilities, sampling: Sampling) -> Probabilities:
-    """Top-k, then top-p of the rest, for the scaled logits of one position."""
-    if sampling.top_k is None and sampling.top_p is None:
+def _scaled(logits: Probabilities, sampling: Sampling) -> Probabilities:
+    """Top-k, top-p of the rest, then min-p, for the scaled logits of one position."""
+    if sampling.top_k is None and sampling.top_p is None and not sampling.min_p:
         every = np.exp(logits - logits.max())
         return np.asarray(every / every.sum())
     order = np.argsort(-logits, kind="stable")[: sampling.top_k]
@@ -52,8 +67,21 @@ def _distribution(logits: Probabilities, sampling: Sampling) -> Probabilities:
         before = np.cumsum(likely) - likely  # the probability of the more likely tokens
         likely[before >= sampling.top_p] = 0
         likely /= likely.sum()
+    if sampling.min_p:
+        likely[likely < sampling.min_p * likely[0]] = 0
+        likely /= likely.sum()
     found = np.zeros(logits.shape)
     found[order] = likely
+    return found
+
+
+def likeliest(logits: NDArray[np.float32], count: int) -> list[int]:
+    """The ``count`` likeliest tokens by logits [vocabulary]; of equals the smaller first."""
+    count = min(count, len(logits))
+    least = np.partition(logits, -count)[-count]
+    some = np.flatnonzero(logits >= least)
+    order = np.argsort(-logits[some], kind="stable")[:count]
+    found: list[int] = some[order].tolist()
     return found
 
 
@@ -64,21 +92,24 @@ def draw(distribution: Probabilities, random: np.random.Generator) -> int:
 
 
 def verify(
-    p: Probabilities,
+    p: Iterable[Probabilities],
     q: Probabilities,
     drafted: Sequence[int],
     random: np.random.Generator,
 ) -> tuple[int, int]:
     """Eq. 1: the number of accepted tokens, and the token to emit after them.
 
-    ``p`` is [gamma + 1, vocabulary], ``q`` [gamma, vocabulary]: row i of both is the distribution
+    ``p`` has gamma + 1 rows [vocabulary], each taken when the tokens before it are accepted; ``q``
+    is [gamma, vocabulary]: row i of both is the distribution
     of drafted token i, and the last row of p that of the bonus token. A drafted token must have
     been drawn from its row of q. The token after the accepted ones is drawn from the residual
     distribution, max(p - q, 0) scaled to 1, or from the last row of p if all are accepted: then
     all emitted tokens are distributed as p.
     """
+    rows = iter(p)
     for n, token in enumerate(drafted):
-        if random.random() * q[n, token] >= p[n, token]:  # r_i > p_i(x) / q_i(x), without dividing
-            residual = np.maximum(p[n] - q[n], 0)
-            return n, draw(residual if residual.any() else p[n], random)  # p = q but for rounding
-    return len(drafted), draw(p[len(drafted)], random)
+        row = next(rows)
+        if random.random() * q[n, token] >= row[token]:  # r_i > p_i(x) / q_i(x), without dividing
+            residual = np.maximum(row - q[n], 0)
+            return n, draw(residual if residual.any() else row, random)  # p = q but for rounding
+    return len(drafted), draw(next(rows), random)

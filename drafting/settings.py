@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import ClassVar, Literal, get_args
 
+from cassandra_spec.drafting.processors import Processor
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.format import is_integer
 
@@ -56,6 +57,7 @@ class Sampling:
     temperature: float = 0.0  # 0: greedy
     top_k: int | None = None  # only the most likely tokens stay
     top_p: float | None = None  # only the smallest set of likely tokens with this probability stays
+    min_p: float | None = None  # only tokens stay with this part of the likeliest's probability
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
@@ -64,6 +66,8 @@ class Sampling:
             raise CassandraError(f"top_k must be an integer of at least 1, not {self.top_k!r}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise CassandraError(f"top_p must be above 0 and at most 1, not {self.top_p}")
+        if self.min_p is not None and not 0 <= self.min_p <= 1:
+            raise CassandraError(f"min_p must be from 0 to 1, not {self.min_p}")
 
 
 GREEDY = Sampling()
@@ -128,6 +132,9 @@ class Settings:
     stop_tokens: frozenset[int] = frozenset()  # each ends the reply, as its last token
     stop_strings: tuple[str, ...] = ()  # the token that completes one ends the reply, too
     sampling: Sampling = GREEDY
+    processors: tuple[Processor, ...] = ()  # they change the target's logits, in this order
+    logprobs: int | None = None  # likeliest tokens whose log-probabilities come with each token
+    prompt_logprobs: bool = False  # those of the prompt's tokens, too
     seed: int | None = None  # of the sampling; None: another one each time
 
     def __post_init__(self) -> None:
@@ -146,6 +153,15 @@ class Settings:
             )
         if not all(self.stop_strings):
             raise CassandraError("stop_strings must not be empty strings")
+        if self.logprobs is not None and not is_integer(self.logprobs, 0, MAX_POSITIONS):
+            raise CassandraError(f"logprobs must be an integer from 0 on, not {self.logprobs!r}")
+        if self.prompt_logprobs and self.logprobs is None:
+            raise CassandraError("prompt_logprobs must be false without logprobs")
+
+    @property
+    def needs_logits(self) -> bool:
+        """Whether a reply needs the target's logits, not the best tokens alone."""
+        return self.sampling != GREEDY or bool(self.processors) or self.logprobs is not None
 
     @property
     def uses_draft_view(self) -> bool:

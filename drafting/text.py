@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cassandra_spec.drafting.bounded import TextChild
 from cassandra_spec.golden import CassandraError
@@ -33,14 +33,22 @@ Prompt = str | Sequence[Mapping[str, str]]
 """The text of a user, or the messages of a chat with ``role`` and ``content``."""
 
 
-def encode_prompt(tokenizer: Any, prompt: Prompt, *, raw: bool = False) -> list[int]:
+Turn = Literal["reply", "continue", "none"]
+"""How a prompt ends: with the opening of a reply, within the last message, or with its end."""
+
+
+def encode_prompt(
+    tokenizer: Any, prompt: Prompt, *, raw: bool = False, turn: Turn = "reply"
+) -> list[int]:
     """The tokens of a prompt, in the chat template if the tokenizer has one.
 
-    ``raw`` text is taken as it is, without a template. Raises :class:`CassandraError` if the
-    template is missing for several messages, fails, takes too long or makes too much text.
+    ``turn`` says what the template puts behind the last message. ``raw`` text is taken as it is,
+    without a template. Raises :class:`CassandraError` if the template is missing for several
+    messages, fails, takes too long or makes too much text.
     """
     special = raw or not tokenizer.chat_template
-    return encode_text(tokenizer, _in_template(tokenizer, prompt, raw=raw), special=special)
+    text = _in_template(tokenizer, prompt, raw=raw, turn=turn)
+    return encode_text(tokenizer, text, special=special)
 
 
 def encode_opening(tokenizer: Any) -> list[int]:
@@ -62,17 +70,20 @@ def encode_text(tokenizer: Any, text: str, *, special: bool = True) -> list[int]
     return list(tokenizer(text, add_special_tokens=special).input_ids)
 
 
-def _in_template(tokenizer: Any, prompt: Prompt, *, raw: bool = False) -> str:
+def _in_template(tokenizer: Any, prompt: Prompt, *, raw: bool = False, turn: Turn = "reply") -> str:
     chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     if raw or not tokenizer.chat_template:
         if len(chat) > 1:
             raise CassandraError("the tokenizer must have a chat template for several messages")
         return chat[0]["content"]
     return _child(tokenizer).text(
-        lambda chat: tokenizer.apply_chat_template(
-            chat, tokenize=False, add_generation_prompt=True
+        lambda asked: tokenizer.apply_chat_template(
+            asked[0],
+            tokenize=False,
+            add_generation_prompt=asked[1] == "reply",
+            continue_final_message=asked[1] == "continue",
         ),
-        chat,
+        [chat, turn],
         seconds=TEMPLATE_SECONDS,
         size=TEMPLATE_BYTES + 8 * sum(len(message["content"]) for message in chat),
     )

@@ -9,19 +9,21 @@ in plain passes when another one comes, and the other way round.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.drafting import (
-    GREEDY,
+    Chooser,
     Counters,
     Emitted,
+    Ending,
+    Ends,
     Outcome,
+    Score,
     Settings,
-    draw,
-    probabilities,
+    never,
 )
 from cassandra_spec.drafting.proposal import ROOT
 from cassandra_spec.golden import CassandraError
@@ -55,11 +57,18 @@ class Batch:
         self._speculated: _Sequence | None = None  # the last one
 
     def claim(
-        self, prompt: Sequence[int], settings: Settings, trace: Counters | None = None
+        self,
+        prompt: Sequence[int],
+        settings: Settings,
+        trace: Counters | None = None,
+        *,
+        ends: Ends = never,
+        scores: list[Score] | None = None,
     ) -> int:
         """Begin a sequence with a prompt, and return its slot, which it has until it ends.
 
-        Stop strings of ``settings`` are not looked for. Raises :class:`CassandraError` if no slot
+        Stop strings of ``settings`` are not looked for. A prompt whose tokens are scored is read as
+        a whole, whatever is there of it. Raises :class:`CassandraError` if no slot
         is free, the prompt is empty or has other tokens than the model, prompt and reply do not fit
         the engine's positions, or the engine cannot run such rounds, as none of sampled tokens.
         """
@@ -67,8 +76,9 @@ class Batch:
             self._engine.require_rounds(settings)
         self._engine.require_room(prompt, settings)
         running = {slot: each.read for slot, each in self._running.items()}
-        slot, cached = self._slots.claim(prompt, running)
-        self._running[slot] = _Sequence(prompt, settings, cached, trace)
+        known = prompt[:1] if settings.prompt_logprobs else prompt
+        slot, cached = self._slots.claim(known, running)
+        self._running[slot] = _Sequence(prompt, settings, cached, trace, ends, scores)
         return slot
 
     def cached(self, slot: int) -> int:
@@ -123,26 +133,49 @@ class Batch:
         self._speculated = sequence
         counters = self._counters if sequence.trace is None else sequence.trace
         rest = sequence.left, sequence.settings, counters
-        tokens = self._engine.run_round(slot, sequence.tokens, *rest, begins=begins)
+        chooser = sequence.chooser if sequence.settings.needs_logits else None
+        asked: dict[str, Any] = {"ends": sequence.ending, "chooser": chooser}
+        tokens = self._engine.run_round(slot, sequence.tokens, *rest, begins=begins, **asked)
         sequence.position += len(tokens)
-        return [self._emit(slot, token) for token in tokens]
+        over = sequence.take(tokens)
+        return [*(Emitted(slot, token, False) for token in tokens[:-1]), self._emit(slot, over)]
 
     def _pass(self) -> list[Emitted]:
         counts = self._share_rows()
         ready = [slot for slot, each in self._running.items() if counts[slot] == each.waiting]
-        ready.sort(key=lambda slot: self._running[slot].sampled)
-        drawn = sum(self._running[slot].sampled for slot in ready)
-        rows = self._rows(counts, ready)
-        best, logits = self._engine.run_rows(rows, last=len(ready), drawn=drawn)
-        for slot, count in counts.items():
-            self._running[slot].position += count
-        greedy = len(ready) - drawn
-        tokens = best[:greedy]
-        for slot, row in zip(ready[greedy:], logits, strict=True):
-            tokens.append(self._running[slot].draw(row))
-        for slot in ready:
+        wanted = {slot: self._wanted(slot, count) for slot, count in counts.items()}
+        order = sorted(self._running, key=lambda slot: self._running[slot].settings.needs_logits)
+        drawn = sum(wanted[slot] for slot in order if self._running[slot].settings.needs_logits)
+        rows = self._rows(counts, wanted, order)
+        best, logits = self._engine.run_rows(rows, last=sum(wanted.values()), drawn=drawn)
+        tokens, failed, at = dict[int, int](), dict[int, CassandraError](), 0
+        for slot in order:
+            sequence, row = self._running[slot], at - (len(best) - drawn)
+            if sequence.settings.needs_logits:
+                own = logits[row : row + wanted[slot]]
+                try:
+                    sequence.score(own)
+                    if slot in ready:
+                        tokens[slot] = sequence.choose(own)
+                except CassandraError as error:  # of its processors: the others go on
+                    failed[slot] = error
+            elif wanted[slot]:
+                tokens[slot] = best[at]
+            at += wanted[slot]
+            sequence.position += counts[slot]
+        for slot in failed:
+            self.release(slot)
+        for slot in tokens:
             self._trace(self._running[slot])
-        return [self._emit(slot, token) for slot, token in zip(ready, tokens, strict=True)]
+        emitted = [self._emit(slot, self._running[slot].end(tokens[slot])) for slot in tokens]
+        return emitted + [Emitted(slot, -1, True, error) for slot, error in failed.items()]
+
+    def _wanted(self, slot: int, count: int) -> int:
+        """The last rows of a sequence in a pass that a token follows, or is scored by."""
+        sequence = self._running[slot]
+        if sequence.settings.prompt_logprobs and not sequence.begun:
+            return count
+        return int(count == sequence.waiting)
 
     def _trace(self, sequence: _Sequence) -> None:
         """Count the token that follows a plain pass, which may be that over the prompt."""
@@ -162,8 +195,10 @@ class Batch:
             counts[slot], free = 1 + more, free - more
         return counts
 
-    def _rows(self, counts: dict[int, int], ready: Sequence[int]) -> list[Row]:
-        """Rows of a pass: those that a token follows come last, in the order of ``ready``."""
+    def _rows(
+        self, counts: dict[int, int], wanted: dict[int, int], order: Sequence[int]
+    ) -> list[Row]:
+        """Rows of a pass: those that are wanted come last, in the order of slots in ``order``."""
         rows, latest = list[Row](), dict[int, int]()
 
         def add(slot: int, at: int) -> None:
@@ -174,14 +209,16 @@ class Batch:
             rows.append(Row(slot, place, sequence.tokens[place], parent))
 
         for slot, count in counts.items():
-            for at in range(count - (slot in ready)):
+            for at in range(count - wanted[slot]):
                 add(slot, at)
-        for slot in ready:
-            add(slot, counts[slot] - 1)
+        for slot in order:
+            for at in range(counts[slot] - wanted[slot], counts[slot]):
+                add(slot, at)
         return rows
 
-    def _emit(self, slot: int, token: int) -> Emitted:
-        over = self._running[slot].emit(token)
+    def _emit(self, slot: int, over: bool) -> Emitted:
+        """The last token of a sequence, which may be over with it."""
+        token = self._running[slot].tokens[-1]
         if over:
             self.release(slot)
         return Emitted(slot, token, over)
@@ -191,13 +228,20 @@ class _Sequence:
     """A prompt and the reply to it so far."""
 
     def __init__(
-        self, prompt: Sequence[int], settings: Settings, cached: int, trace: Counters | None
+        self,
+        prompt: Sequence[int],
+        settings: Settings,
+        cached: int,
+        trace: Counters | None,
+        ends: Ends,
+        scores: list[Score] | None,
     ) -> None:
         self.tokens = list(map(int, prompt))  # and those of the reply
         self.position = cached  # of the first token that was in no pass yet
         self.cached, self.settings, self.trace = cached, settings, trace
         self._begin, self._end = len(prompt), len(prompt) + settings.max_tokens
-        self._random = np.random.default_rng(settings.seed)
+        self.chooser = Chooser(prompt, settings, scores=scores)  # of tokens that need logits
+        self.ending = Ending(ends)
 
     @property
     def read(self) -> list[int]:
@@ -220,20 +264,27 @@ class _Sequence:
         return self._end - len(self.tokens)
 
     @property
-    def sampled(self) -> bool:
-        """Whether tokens are drawn from logits."""
-        return self.settings.sampling != GREEDY
-
-    @property
     def speculates(self) -> bool:
         """Whether a round can be next."""
         return self.settings.gamma != 0 and self.waiting == 1
 
-    def draw(self, logits: NDArray[np.float32]) -> int:
-        """The next token by its logits, float32 [vocabulary]."""
-        return draw(probabilities(logits[None], self.settings.sampling)[0], self._random)
+    def score(self, logits: NDArray[np.float32]) -> None:
+        """Take the logits of all rows of the prompt in a pass, if they are wanted."""
+        if self.settings.prompt_logprobs and not self.begun:
+            self.chooser.read_prompt(self.position, logits)
 
-    def emit(self, token: int) -> bool:
-        """Take the next token; whether the sequence ends with it."""
-        self.tokens.append(token)
-        return token in self.settings.stop_tokens or self.left == 0
+    def choose(self, logits: NDArray[np.float32]) -> int:
+        """The token that follows the last of some rows, by their logits."""
+        token = self.chooser.first(logits[-1])
+        self.chooser.settle(1)
+        return token
+
+    def end(self, token: int) -> bool:
+        """Take the next token of a plain pass; whether the sequence ends with it."""
+        self.ending(token)
+        return self.take([token])
+
+    def take(self, tokens: Sequence[int]) -> bool:
+        """Take tokens, of which the last was asked about; whether the sequence ends with it."""
+        self.tokens += tokens
+        return self.ending.ended or tokens[-1] in self.settings.stop_tokens or self.left == 0

@@ -10,6 +10,7 @@ reply is token for token that of plain decoding (docs/software/lossless.md).
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +24,10 @@ from cassandra_spec.drafting import (
     ADAPTIVE,
     GREEDY,
     AdaptivePolicy,
+    Chooser,
     Counters,
     DraftCache,
+    Ends,
     KeyValueCounters,
     Levels,
     MeasuredSeconds,
@@ -33,12 +36,14 @@ from cassandra_spec.drafting import (
     Plan,
     Policy,
     Report,
+    Score,
     Settings,
     check_room,
     cut_at_end,
     make_policy,
     make_report,
     native_figures,
+    never,
 )
 from cassandra_spec.drafting.proposal import ROOT
 from cassandra_spec.golden import CassandraError
@@ -271,23 +276,30 @@ class Engine(LoadedModel):
         settings: Settings,
         counters: Counters,
         *,
-        ends: Callable[[int], bool] = lambda token: False,
+        ends: Ends = never,
+        scores: list[Score] | None = None,
     ) -> Iterator[list[int]]:
         """Yield the emitted tokens of a reply: one by the prompt, then each round's.
 
         ``ends`` is asked once about each token, in order, whether the reply ends with it for
         another reason than a stop token (stop strings are not looked for). ``counters`` go on
-        counting. Ctrl-C takes effect between two passes, when the threads stand still.
+        counting. ``scores`` get the log-probabilities of the reply's tokens, if the settings ask
+        for them; a :class:`~cassandra_spec.native.batch.Batch` has those of prompts, too. Ctrl-C
+        takes effect between two passes, when the threads stand still.
         """
         self.require_room(prompt, settings)
         self.require_rounds(settings)
-        emitted, over = cut_at_end(
-            [self._read_prompt(prompt, counters)], settings.stop_tokens, ends
-        )
+        if settings.prompt_logprobs:
+            raise CassandraError("prompt_logprobs must be false in the engine's own rounds")
+        chooser = Chooser(prompt, settings, scores=scores) if settings.needs_logits else None
+        token = self._read_prompt(prompt, counters, chooser)
+        emitted, over = cut_at_end([token], settings.stop_tokens, ends)
+        if chooser:
+            chooser.settle(1)
         yield emitted
         position, left = len(prompt), settings.max_tokens - 1
         while left and not over:
-            emitted, over = self._go_on(0, position, left, settings, counters, ends)
+            emitted, over = self._go_on(0, position, left, settings, counters, ends, chooser)
             self._history[position + 1 : position + 1 + len(emitted)] = emitted
             position, left = position + len(emitted), left - len(emitted)
             yield emitted
@@ -301,17 +313,21 @@ class Engine(LoadedModel):
         counters: Counters,
         *,
         begins: bool,
+        ends: Ends = never,
+        chooser: Chooser | None = None,
     ) -> list[int]:
-        """One round behind the tokens of a slot: what it emits, up to a stop token.
+        """One round behind the tokens of a slot: what it emits, up to the end of the reply.
 
         Keys and values of all tokens but the last must be there; the reply has ``left`` tokens to
-        come, and ``settings`` are some that :meth:`require_rounds` takes. A sequence ``begins`` if
-        the round before was of another one: low drafters forget that.
+        come, and ``settings`` are some that :meth:`require_rounds` takes. ``chooser`` is the
+        reply's if its tokens need logits. A sequence ``begins`` if the round before was of another
+        one: low drafters forget that.
         """
         if begins:
             self._library.cassandra_engine_begin(self._open())
         self._history[: len(tokens)] = tokens
-        return self._go_on(slot, len(tokens) - 1, left, settings, counters)[0]
+        position = len(tokens) - 1
+        return self._go_on(slot, position, left, settings, counters, ends, chooser)[0]
 
     def _go_on(
         self,
@@ -320,12 +336,15 @@ class Engine(LoadedModel):
         left: int,
         settings: Settings,
         counters: Counters,
-        ends: Callable[[int], bool] = lambda token: False,
+        ends: Ends = never,
+        chooser: Chooser | None = None,
     ) -> tuple[list[int], bool]:
         """A counted round behind the history up to ``position``, cut at the end of the reply."""
         policy = self._policy(settings)
-        outcome, emitted = self._round(slot, position, policy, left - 1, settings)
+        outcome, emitted = self._round(slot, position, policy, left - 1, settings, chooser)
         emitted, over = cut_at_end(emitted, settings.stop_tokens, ends)
+        if chooser:
+            chooser.settle(len(emitted))
         policy.observe(outcome)
         self.count_round(counters, outcome, position, len(emitted), settings.draft_cache)
         return emitted, over
@@ -414,7 +433,9 @@ class Engine(LoadedModel):
         self._require_made(bool(done))
         self.table = table  # keeps the arrays
 
-    def _read_prompt(self, prompt: Sequence[int], counters: Counters) -> int:
+    def _read_prompt(
+        self, prompt: Sequence[int], counters: Counters, chooser: Chooser | None
+    ) -> int:
         """Run the target over a prompt; the token that follows it."""
         begun = time.perf_counter()
         self._library.cassandra_engine_begin(self._open())
@@ -431,13 +452,26 @@ class Engine(LoadedModel):
                     self._open(), tokens, len(part), start, 0, 0, 0, PROMPT_ROWS, int(last), None
                 )
             )
+        if chooser:
+            token = chooser.first(self._last_logits(1)[0])
         self._history[len(ids)] = token
         counters.add_reply(len(ids))
         counters.prompt_seconds += time.perf_counter() - begun
         return token
 
+    def _last_logits(self, rows: int) -> NDArray[np.float32]:
+        """The last pass's logits [rows, vocabulary], until the next one."""
+        found = self._library.cassandra_engine_logits(self._open())
+        return np.ctypeslib.as_array(found, (rows, self.config.vocabulary))
+
     def _round(
-        self, slot: int, position: int, policy: Policy, budget: int, settings: Settings
+        self,
+        slot: int,
+        position: int,
+        policy: Policy,
+        budget: int,
+        settings: Settings,
+        chooser: Chooser | None,
     ) -> tuple[Outcome, list[int]]:
         """A round of at most ``budget`` nodes, and the tokens that it emits."""
         plan = policy.plan(position) if budget else Plan()
@@ -455,8 +489,20 @@ class Engine(LoadedModel):
             ctypes.byref(result),
         )
         self._require_pass(status)
-        outcome = outcome_of(result)
-        return outcome, [*(outcome.proposal.nodes[at].token for at in outcome.path), result.next]
+        outcome, token = outcome_of(result), result.next
+        if chooser:
+            outcome, token = self._choose(slot, position, outcome, chooser)
+        return outcome, [*(outcome.proposal.nodes[at].token for at in outcome.path), token]
+
+    def _choose(
+        self, slot: int, position: int, outcome: Outcome, chooser: Chooser
+    ) -> tuple[Outcome, int]:
+        """The outcome of a deferred round whose logits have been computed, and its last token."""
+        path, token = chooser.choose(outcome.proposal, self._last_logits(1 + outcome.drafted))
+        rows = np.array(path, np.int32) + np.int32(1)
+        kept = pointer("rows", rows, np.int32, len(path))
+        self._library.cassandra_engine_keep(self._open(), slot, position, kept, len(path))
+        return dataclasses.replace(outcome, path=path), token
 
     def _policy(self, settings: Settings) -> Policy:
         """An adaptive one goes on over replies with the same sources of drafts."""

@@ -7,11 +7,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cassandra_spec.drafting import ROOT, Counters, DraftCache, Node, ReadBytes, Settings, decode
+from cassandra_spec.drafting import (
+    ROOT,
+    Counters,
+    DraftCache,
+    Node,
+    ReadBytes,
+    Score,
+    Settings,
+    decode,
+)
 from cassandra_spec.drafting.low import Candidates
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.engine import Engine
@@ -77,6 +87,7 @@ def sampled_rounds(
     *,
     ends: Callable[[int], bool] = lambda token: False,
     table: Candidates | None = None,
+    scores: list[Score] | None = None,
 ) -> Iterator[list[int]]:
     """As :meth:`Engine.rounds`, but each token is drawn as ``settings.sampling`` says.
 
@@ -86,7 +97,8 @@ def sampled_rounds(
     engine.require_room(prompt, settings)
     engine.require_drafts(settings)
     passes = _Chains(engine, settings.draft_cache)
-    for emitted in decode(passes, prompt, settings, counters, ends=ends, table=table):
+    asked: dict[str, Any] = {"ends": ends, "table": table, "scores": scores}
+    for emitted in decode(passes, prompt, settings, counters, **asked):
         for kind, seconds in passes.seconds.items():
             name = f"{kind}_seconds"
             setattr(counters, name, getattr(counters, name) + seconds)

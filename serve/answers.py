@@ -5,17 +5,33 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
+from cassandra_spec.serve.logprobs import TokenTexts
 from cassandra_spec.serve.scheduler import Event
 
 DONE = b"data: [DONE]\n\n"
 
 
 class Answer:
-    """The reply to one request, in the bodies of its kind: ``chat`` or ``text``."""
+    """The replies to one request, in the bodies of its kind: ``chat`` or ``text``.
 
-    def __init__(self, kind: str, model: str, fingerprint: str, prompt_tokens: int) -> None:
+    ``prompts`` are the tokens of each prompt, which has ``n`` replies. ``echoes`` are texts that
+    come before the replies to each; ``texts`` makes texts of scored tokens.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        model: str,
+        fingerprint: str,
+        prompts: Sequence[Sequence[int]],
+        *,
+        n: int = 1,
+        echoes: Sequence[str] = (),
+        texts: TokenTexts | None = None,
+    ) -> None:
         self._chat = kind == "chat"
         self._head = {
             "id": f"{'chatcmpl' if self._chat else 'cmpl'}-{uuid.uuid4().hex}",
@@ -23,27 +39,49 @@ class Answer:
             "model": model,
             "system_fingerprint": fingerprint,
         }
-        self._prompt_tokens = prompt_tokens
+        self._prompt_tokens, self._n = sum(map(len, prompts)), n
+        self._echoes = {at: echoes[at // n] for at in range(n * len(echoes))}  # to come
+        self._replies = n * len(prompts)
+        self._texts = texts
+        self._offsets = [0] * self._replies  # characters of scored tokens so far
 
-    def whole(self, text: str, last: Event) -> dict[str, Any]:
-        """The body of a reply that was not streamed."""
-        message = {"role": "assistant", "content": text, "refusal": None}
-        content = {"message": message} if self._chat else {"text": text}
+    def whole(self, events: Sequence[Event]) -> dict[str, Any]:
+        """The body of replies that were not streamed, by their events."""
+        choices = []
+        for index, event in enumerate(events):
+            text = self._echoes.get(index, "") + event.text
+            message = {"role": "assistant", "content": text, "refusal": None}
+            content = {"message": message} if self._chat else {"text": text}
+            scores = self._scores(index, event)
+            choices.append(_choice(index, content, event.finish_reason, scores))
         kind = "chat.completion" if self._chat else "text_completion"
-        return self._body(kind, [_choice(content, last.finish_reason)], usage=self._usage(last))
+        return self._body(kind, choices, usage=self._usage(events))
 
     def first(self, *, usage: bool) -> bytes:
         """What a stream begins with; ``usage`` says that it will have that."""
-        return self._piece({"role": "assistant", "content": ""}, usage) if self._chat else b""
+        begin = {"role": "assistant", "content": ""}
+        replies = range(self._replies * self._chat)
+        return b"".join(self._piece(index, begin, usage) for index in replies)
 
-    def piece(self, event: Event, *, usage: bool) -> bytes:
-        """What an event adds to a stream."""
-        reason = event.finish_reason
+    def piece(self, index: int, event: Event, *, usage: bool) -> bytes:
+        """What an event of a reply adds to a stream."""
+        reason, scores = event.finish_reason, self._scores(index, event)
         data = self._trace(event, usage)
         if not self._chat:
-            return data + self._piece(event.text, usage, reason)
-        data += self._piece({"content": event.text}, usage) if event.text else b""
-        return data + self._piece({}, usage, reason) if reason else data
+            text = self._echoes.pop(index, "") + event.text
+            return data + self._piece(index, text, usage, reason, scores)
+        if event.text or event.scores:
+            data += self._piece(index, {"content": event.text}, usage, scores=scores)
+        return data + self._piece(index, {}, usage, reason) if reason else data
+
+    def _scores(self, index: int, event: Event) -> dict[str, Any] | None:
+        if self._texts is None:
+            return None
+        if self._chat:
+            return self._texts.chat(event.scores)
+        found = self._texts.completion(event.scores, self._offsets[index])
+        self._offsets[index] += sum(map(len, found["tokens"]))
+        return found
 
     def _trace(self, event: Event, usage: bool) -> bytes:
         """The round of an event, if it is traced: a body without choices, as that of the usage."""
@@ -52,28 +90,37 @@ class Answer:
         more = {"usage": None} if usage else {}
         return _event(self._body(self._chunk, [], trace=event.trace, **more))
 
-    def end(self, last: Event, *, usage: bool) -> bytes:
-        """What a stream ends with."""
-        body = self._body(self._chunk, [], usage=self._usage(last))
+    def end(self, events: Sequence[Event], *, usage: bool) -> bytes:
+        """What a stream ends with, by the last event of each reply."""
+        body = self._body(self._chunk, [], usage=self._usage(events))
         return (_event(body) if usage else b"") + DONE
 
     @property
     def _chunk(self) -> str:
         return "chat.completion.chunk" if self._chat else "text_completion"
 
-    def _piece(self, content: Any, usage: bool, reason: str = "") -> bytes:
-        choice = _choice({"delta" if self._chat else "text": content}, reason)
+    def _piece(
+        self,
+        index: int,
+        content: Any,
+        usage: bool,
+        reason: str = "",
+        scores: dict[str, Any] | None = None,
+    ) -> bytes:
+        choice = _choice(index, {"delta" if self._chat else "text": content}, reason, scores)
         return _event(self._body(self._chunk, [choice], **({"usage": None} if usage else {})))
 
     def _body(self, kind: str, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
         return {**self._head, "object": kind, "choices": choices, **more}
 
-    def _usage(self, last: Event) -> dict[str, Any]:
+    def _usage(self, events: Sequence[Event]) -> dict[str, Any]:
+        tokens = sum(each.tokens for each in events)
+        cached = sum(each.cached for each in events[:: self._n])  # prompts count once
         return {
             "prompt_tokens": self._prompt_tokens,
-            "completion_tokens": last.tokens,
-            "total_tokens": self._prompt_tokens + last.tokens,
-            "prompt_tokens_details": {"cached_tokens": last.cached},
+            "completion_tokens": tokens,
+            "total_tokens": self._prompt_tokens + tokens,
+            "prompt_tokens_details": {"cached_tokens": cached},
         }
 
 
@@ -82,8 +129,10 @@ def error_event(body: dict[str, Any]) -> bytes:
     return _event(body)
 
 
-def _choice(content: dict[str, Any], reason: str) -> dict[str, Any]:
-    return {"index": 0, **content, "logprobs": None, "finish_reason": reason or None}
+def _choice(
+    index: int, content: dict[str, Any], reason: str, scores: dict[str, Any] | None
+) -> dict[str, Any]:
+    return {"index": index, **content, "logprobs": scores, "finish_reason": reason or None}
 
 
 def _event(body: dict[str, Any]) -> bytes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import dataclasses
+import functools
 import hmac
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -23,9 +25,10 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.report.trace_page import live_page
 from cassandra_spec.serve.answers import Answer, error_event
 from cassandra_spec.serve.errors import ApiError, busy
+from cassandra_spec.serve.logprobs import TokenTexts
 from cassandra_spec.serve.metrics import Metrics
-from cassandra_spec.serve.requests import Asked, ChatRequest, CompletionRequest, read_request
-from cassandra_spec.serve.scheduler import BusyError, Event, Scheduler
+from cassandra_spec.serve.requests import ChatRequest, CompletionRequest, read_request
+from cassandra_spec.serve.scheduler import BusyError, Event, Job, Scheduler
 
 _Asked = ChatRequest | CompletionRequest
 
@@ -175,61 +178,122 @@ class _Replies:
     def __init__(self, served: Served, scheduler: Scheduler) -> None:
         self._served, self._scheduler = served, scheduler
         self._encoding = threading.Lock()
+        self._texts = TokenTexts(copy.deepcopy(served.tokenizer))  # of the event loop
         self._arriving = 0  # requests that have not come to the scheduler
 
     async def answer(self, request: Request, kind: type[_Asked]) -> Response:
-        """The reply to a request, whole or as a stream."""
+        """The replies to a request, whole or as a stream."""
         self._scheduler.require_room(self._arriving)
         self._arriving += 1
         try:
             asked = read_request(kind, await _read_body(request, self._served.max_body))
             _require_model(self._served, asked.model)
-            prompt = await asyncio.to_thread(self._encode, asked)
+            prompts, echoes = await asyncio.to_thread(self._encode, asked)
         finally:
             self._arriving -= 1
-        answer = Answer(asked.kind, self._served.name, self._served.fingerprint, len(prompt))
-        traced = asked.stream and asked.stream_options.include_trace
-        settings = self._settings(asked, len(prompt))
-        ways = {"streamed": asked.stream, "traced": traced}
-        reply = _Reply(self._scheduler, prompt, settings, **ways)
+        answer = Answer(
+            asked.kind,
+            self._served.name,
+            self._served.fingerprint,
+            prompts,
+            n=asked.n,
+            echoes=echoes,
+            texts=None if asked.scored is None else self._texts,
+        )
+        replies = self._begin(asked, prompts)
         try:
             if not asked.stream:
-                return JSONResponse(answer.whole(*await _unless_gone(request, reply.whole())))
-            first = await _unless_gone(request, reply.event())
+                return JSONResponse(answer.whole(await _unless_gone(request, replies.whole())))
+            first = await _unless_gone(request, replies.event())
             usage = asked.stream_options.include_usage
-            return _Stream(reply, _pieces(reply, first, answer, usage=usage))
+            return _Stream(replies, _pieces(replies, first, answer, usage=usage))
         except BaseException:
-            reply.cancel()
+            replies.cancel()
             raise
 
-    def _encode(self, asked: _Asked) -> Sequence[int]:
-        """Tokens of a prompt, at least one, in a thread that may take its time."""
-        if isinstance(asked, ChatRequest):
-            return self._encode_text("messages", asked.messages_of_template)
-        if isinstance(asked.prompt, str):
-            return self._encode_text("prompt", asked.prompt, raw=True)
-        vocabulary = self._served.vocabulary
-        if max(asked.prompt) >= vocabulary:
-            message = f"prompt must have tokens below {vocabulary}, not {max(asked.prompt)}"
-            raise ApiError(400, message, param="prompt", code="invalid_value")
-        return asked.prompt
+    def _begin(self, asked: _Asked, prompts: Sequence[Sequence[int]]) -> _Jobs:
+        """Begin the replies to all prompts, ``n`` to each."""
+        traced = asked.stream and asked.stream_options.include_trace
+        count, room = len(prompts) * asked.n, self._scheduler.room
+        if count > room:
+            message = f"prompt and n must ask for at most {room} replies at once, not {count}"
+            raise ApiError(400, message, param="n", code="invalid_value")
+        if count > 1 and traced:
+            message = "stream_options.include_trace must be false for several replies"
+            raise ApiError(400, message, param="stream_options", code="invalid_value")
+        jobs = [
+            (prompt, self._settings(asked, len(prompt), number))
+            for prompt in prompts
+            for number in range(asked.n)
+        ]
+        silent = asked.most_tokens == 0
+        return _Jobs(self._scheduler, jobs, silent=silent, streamed=asked.stream, traced=traced)
 
-    def _encode_text(self, param: str, prompt: Prompt, *, raw: bool = False) -> Sequence[int]:
+    def _encode(self, asked: _Asked) -> tuple[list[Sequence[int]], list[str]]:
+        """Tokens of the prompts, at least one each, and their texts if those are to be echoed.
+
+        A thread runs this, which may take its time.
+        """
+        if isinstance(asked, ChatRequest):
+            return [self._encode_text("messages", asked.messages_of_template, turn=asked.turn)], []
+        prompts = [self._encode_one(each) for each in asked.prompt]
+        return prompts, self._echoes(asked, prompts) if asked.echo else []
+
+    def _encode_one(self, prompt: str | Sequence[int]) -> Sequence[int]:
+        if isinstance(prompt, str):
+            return self._encode_text("prompt", prompt, raw=True)
+        vocabulary = self._served.vocabulary
+        if max(prompt) >= vocabulary:
+            message = f"prompt must have tokens below {vocabulary}, not {max(prompt)}"
+            raise ApiError(400, message, param="prompt", code="invalid_value")
+        return prompt
+
+    def _echoes(self, asked: CompletionRequest, prompts: Sequence[Sequence[int]]) -> list[str]:
+        with self._encoding:
+            return [
+                each if isinstance(each, str) else self._served.tokenizer.decode(tokens)
+                for each, tokens in zip(asked.prompt, prompts, strict=True)
+            ]
+
+    def _encode_text(self, param: str, prompt: Prompt, **ways: Any) -> Sequence[int]:
         try:
             with self._encoding:
-                tokens = encode_prompt(self._served.tokenizer, prompt, raw=raw)
+                tokens = encode_prompt(self._served.tokenizer, prompt, **ways)
             if not tokens:
                 raise CassandraError(f"{param} must have at least one token")
             return tokens
         except CassandraError as error:
             raise ApiError(400, str(error), param=param, code="invalid_value") from error
 
-    def _settings(self, asked: Asked, prompt: int) -> Settings:
+    def _settings(self, asked: _Asked, prompt: int, number: int) -> Settings:
+        """Settings of a prompt's reply with this number."""
         served = self._served
-        room = served.context - prompt
+        biased = max(map(int, asked.logit_bias), default=0)
+        if biased >= served.vocabulary:
+            message = f"logit_bias must have tokens below {served.vocabulary}, not {biased}"
+            raise ApiError(400, message, param="logit_bias", code="invalid_value")
+        settings = dataclasses.replace(
+            served.settings,
+            max_tokens=self._most_tokens(asked, prompt),
+            stop_strings=tuple(asked.stop),
+            processors=asked.processors,
+            logprobs=asked.scored,
+            prompt_logprobs=asked.echoed and asked.scored is not None,
+        )
+        temperature = served.temperature if asked.temperature is None else asked.temperature
+        if not temperature:
+            return dataclasses.replace(settings, gamma=0) if asked.plain else settings
+        sampling = Sampling(temperature=temperature, top_p=asked.top_p, min_p=asked.min_p)
+        seed = None if asked.seed is None else (asked.seed + number) % 2**64
+        return dataclasses.replace(settings, gamma=0, sampling=sampling, seed=seed)
+
+    def _most_tokens(self, asked: _Asked, prompt: int) -> int:
+        """The most tokens of a reply; one is made where none is asked for."""
+        served, room = self._served, self._served.context - prompt
         most = asked.most_tokens
         if most is None:
-            most = max(min(served.max_tokens, asked.default_tokens, room), 1)
+            most = min(served.max_tokens, asked.default_tokens, room)
+        most = max(most, 1)
         if most > served.max_tokens:
             message = f"max_tokens must be at most {served.max_tokens}, not {most}"
             raise ApiError(400, message, param="max_tokens", code="invalid_value")
@@ -239,74 +303,96 @@ class _Replies:
                 f"{prompt} for the prompt and {most} for the reply"
             )
             raise ApiError(400, message, code="context_length_exceeded")
-        settings = dataclasses.replace(
-            served.settings, max_tokens=most, stop_strings=tuple(asked.stop)
-        )
-        temperature = served.temperature if asked.temperature is None else asked.temperature
-        if not temperature:
-            return dataclasses.replace(settings, gamma=0) if asked.plain else settings
-        sampling = Sampling(temperature=temperature, top_p=asked.top_p)
-        seed = None if asked.seed is None else asked.seed % 2**64
-        return dataclasses.replace(settings, gamma=0, sampling=sampling, seed=seed)
+        return most
 
 
-class _Reply:
-    """A job of the scheduler, as the event loop sees it."""
+class _Jobs:
+    """The jobs of one request, as the event loop sees them.
+
+    Replies of ``silent`` jobs are not wanted, only what is said of their prompts.
+    """
 
     def __init__(
-        self, scheduler: Scheduler, prompt: Sequence[int], settings: Settings, **ways: bool
+        self,
+        scheduler: Scheduler,
+        asked: Sequence[tuple[Sequence[int], Settings]],
+        *,
+        silent: bool,
+        **ways: bool,
     ) -> None:
         loop = asyncio.get_running_loop()
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
+        self._silent, self.count = silent, len(asked)
+        self._jobs: list[Job] = []
 
-        def deliver(event: Event) -> None:
-            loop.call_soon_threadsafe(self._events.put_nowait, event)
+        def deliver(index: int, event: Event) -> None:
+            loop.call_soon_threadsafe(self._events.put_nowait, (index, event))
 
-        self._job = scheduler.submit(prompt, settings, deliver, **ways)
-        self.cancel = self._job.cancel
+        scheduler.require_room(len(asked) - 1)
+        try:
+            for index, (prompt, settings) in enumerate(asked):
+                told = functools.partial(deliver, index)
+                self._jobs.append(scheduler.submit(prompt, settings, told, **ways))
+        except BaseException:
+            self.cancel()
+            raise
 
-    async def event(self) -> Event:
-        """The next one. Raises the error of a reply that has failed."""
-        event = await self._events.get()
+    def cancel(self) -> None:
+        """End all replies."""
+        for job in self._jobs:
+            job.cancel()
+
+    async def event(self) -> tuple[int, Event]:
+        """The number of a reply and its next event. Raises the error of one that has failed."""
+        index, event = await self._events.get()
         if event.error is not None:
             raise _as_api_error(event.error)
-        return event
+        if self._silent:
+            scores = event.scores[:-1]
+            end = dataclasses.replace(event, text="", tokens=0, scores=scores)
+            event = dataclasses.replace(end, finish_reason="length")
+        return index, event
 
-    async def whole(self) -> tuple[str, Event]:
-        """The text of the whole reply, which is not streamed, and its event."""
-        event = await self.event()
-        return event.text, event
+    async def whole(self) -> list[Event]:
+        """The event of each reply; they are not streamed."""
+        found = dict([await self.event() for _ in range(self.count)])
+        return [event for _, event in sorted(found.items())]
 
 
 async def _pieces(
-    reply: _Reply, event: Event, answer: Answer, *, usage: bool
+    replies: _Jobs, first: tuple[int, Event], answer: Answer, *, usage: bool
 ) -> AsyncIterator[bytes]:
-    """The stream of a reply from its first event on."""
+    """The stream of replies from the first event on."""
     yield answer.first(usage=usage)
+    last, (index, event) = dict[int, Event](), first
     try:
-        while not event.finish_reason:
-            yield answer.piece(event, usage=usage)
-            event = await reply.event()
+        while True:
+            yield answer.piece(index, event, usage=usage)
+            if event.finish_reason:
+                last[index] = event
+            if len(last) == replies.count:
+                break
+            index, event = await replies.event()
     except ApiError as error:
         yield error_event(error.body)
     else:
-        yield answer.piece(event, usage=usage) + answer.end(event, usage=usage)
+        yield answer.end([event for _, event in sorted(last.items())], usage=usage)
 
 
 class _Stream(StreamingResponse):
-    """Server-sent events; the job ends with the connection."""
+    """Server-sent events; the jobs end with the connection."""
 
-    def __init__(self, reply: _Reply, pieces: AsyncIterator[bytes]) -> None:
+    def __init__(self, replies: _Jobs, pieces: AsyncIterator[bytes]) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         super().__init__(pieces, headers=headers, media_type="text/event-stream")
-        self._reply = reply
+        self._replies = replies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._reply.cancel()
+            self._replies.cancel()
 
 
 async def _read_body(request: Request, most: int) -> bytes:

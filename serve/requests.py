@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import from_json
 
+from cassandra_spec.drafting import Bias, Penalties, Processor, Turn
 from cassandra_spec.serve.errors import ApiError
 
 MOST_STOPS = 4
 _LONGEST_STOP = 256  # characters
+MOST_CHOICES = 128
+MOST_BIASED = 1024  # tokens
+MOST_LOGPROBS = 20
 _MOST = 2**31 - 1
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys(("n", "best_of"), (1,)),
-    **dict.fromkeys(("logprobs", "echo", "store"), (False,)),
-    **dict.fromkeys(("presence_penalty", "frequency_penalty", "top_logprobs"), (0,)),
+    "best_of": (1,),
+    "top_logprobs": (0,),
+    **dict.fromkeys(("echo", "store"), (False,)),
     **dict.fromkeys(("tools", "functions"), ([],)),
     **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
     "parallel_tool_calls": (False, True),
-    "logit_bias": ({},),
     "suffix": ("",),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
@@ -37,6 +40,10 @@ _IGNORED = ("user", "metadata", "safety_identifier", "prompt_cache_key")
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+_Token = Annotated[str, Field(pattern=r"^[0-9]{1,10}$")]
+_Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
 class StreamOptions(_Body):
@@ -59,8 +66,14 @@ class Asked(_Body):
         list[Annotated[str, Field(min_length=1, max_length=_LONGEST_STOP)]],
         Field(max_length=MOST_STOPS),
     ] = []
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] = 1
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
+    min_p: Annotated[float | None, Field(ge=0, le=1)] = None
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
+    repetition_penalty: Annotated[float, Field(gt=0, le=2)] = 1.0
+    logit_bias: Annotated[dict[_Token, _Bias], Field(max_length=MOST_BIASED)] = {}
     seed: Annotated[int | None, Field(ge=-(2**63), lt=2**63)] = None
     plain: bool = False  # nothing is drafted; no parameter of the API
     stream: bool = False
@@ -76,6 +89,23 @@ class Asked(_Body):
         """Of the reply, if the request says so."""
         return self.max_tokens
 
+    @property
+    def echoed(self) -> bool:
+        """Return whether the prompt comes before the reply."""
+        return False
+
+    @property
+    def processors(self) -> tuple[Processor, ...]:
+        """Return what changes the target's logits."""
+        penalties = Penalties(
+            repetition=self.repetition_penalty,
+            frequency=self.frequency_penalty,
+            presence=self.presence_penalty,
+        )
+        bias = Bias(tuple(sorted((int(token), value) for token, value in self.logit_bias.items())))
+        used: list[Processor] = [penalties] if penalties != Penalties() else []
+        return tuple([*used, bias] if bias.values else used)
+
 
 class Message(_Body):
     """A message of a chat."""
@@ -83,6 +113,11 @@ class Message(_Body):
     role: Literal["system", "developer", "user", "assistant"]
     content: str
     name: str = ""  # accepted and not used: templates have no place for it
+
+    @property
+    def continuable(self) -> bool:
+        """Return whether a reply can go on with it."""
+        return self.role == "assistant" and bool(self.content.strip())
 
     @field_validator("content", mode="before")
     @classmethod
@@ -106,6 +141,10 @@ class ChatRequest(Asked):
 
     messages: Annotated[list[Message], Field(min_length=1)]
     max_completion_tokens: Annotated[int | None, Field(ge=1, le=_MOST)] = None
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] = 0
+    continue_final_message: bool | None = None  # None: if it is the assistant's
+    add_generation_prompt: bool | None = None
 
     @field_validator("messages", mode="before")
     @classmethod
@@ -114,6 +153,41 @@ class ChatRequest(Asked):
         if not isinstance(value, list):
             return value
         return [_without_null(each) if isinstance(each, dict) else each for each in value]
+
+    @field_validator("top_logprobs")
+    @classmethod
+    def _only_with_logprobs(cls, value: int, info: ValidationInfo) -> int:
+        if value and not info.data.get("logprobs"):
+            raise ValueError("must be left out without logprobs")
+        return value
+
+    @field_validator("continue_final_message")
+    @classmethod
+    def _only_of_the_assistant(cls, value: bool | None, info: ValidationInfo) -> bool | None:
+        messages = info.data.get("messages") or []
+        if value and messages and not messages[-1].continuable:
+            raise ValueError("must be false unless the last message is some text of the assistant")
+        return value
+
+    @field_validator("add_generation_prompt")
+    @classmethod
+    def _not_both(cls, value: bool | None, info: ValidationInfo) -> bool | None:
+        if value and info.data.get("continue_final_message"):
+            raise ValueError("must be false with continue_final_message")
+        return value
+
+    @property
+    def turn(self) -> Turn:
+        """Return how the prompt ends: the assistant's last message is gone on with."""
+        goes_on, opens = self.continue_final_message, self.add_generation_prompt
+        if goes_on or (goes_on is None and not opens and self.messages[-1].continuable):
+            return "continue"
+        return "none" if opens is False else "reply"
+
+    @property
+    def scored(self) -> int | None:
+        """Return how many likeliest tokens come with each, if log-probabilities do."""
+        return self.top_logprobs if self.logprobs else None
 
     @property
     def most_tokens(self) -> int | None:
@@ -131,19 +205,48 @@ class ChatRequest(Asked):
 
 
 class CompletionRequest(Asked):
-    """The body of ``/v1/completions``: a text, or tokens."""
+    """The body of ``/v1/completions``: texts, or lists of tokens."""
 
     kind = "text"
     default_tokens = 16  # as the API has it
 
-    prompt: str | Annotated[list[Annotated[int, Field(ge=0, le=_MOST)]], Field(min_length=1)]
+    prompt: Annotated[list[str | list[int]], Field(min_length=1, max_length=MOST_CHOICES)]
+    echo: Annotated[bool, Field(validate_default=True)] = False
+    logprobs: Annotated[int | None, Field(ge=0, le=MOST_LOGPROBS)] = None
+    max_tokens: Annotated[int | None, Field(ge=0, le=_MOST)] = None
 
     @field_validator("prompt", mode="before")
     @classmethod
-    def _only_one(cls, value: Any) -> Any:
-        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str | list):
-            return value[0]
+    def _listed(cls, value: Any) -> Any:
+        """One prompt is a list of one; all must be texts, or tokens from 0 on, and not empty."""
+        tokens = isinstance(value, list) and not any(isinstance(each, str | list) for each in value)
+        prompts = [value] if isinstance(value, str) or tokens else value
+        if not (isinstance(prompts, list) and all(map(_is_prompt, prompts))):
+            raise ValueError("must be texts, or lists of tokens, at least one token each")
+        return prompts
+
+    @field_validator("echo")
+    @classmethod
+    def _says_something(cls, value: bool, info: ValidationInfo) -> bool:
+        if not value and info.data.get("max_tokens") == 0:
+            raise ValueError("must be true with max_tokens 0")
         return value
+
+    @property
+    def scored(self) -> int | None:
+        """Return how many likeliest tokens come with each, if log-probabilities do."""
+        return self.logprobs
+
+    @property
+    def echoed(self) -> bool:
+        """Return whether the prompt comes before the reply."""
+        return self.echo
+
+
+def _is_prompt(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(type(token) is int and 0 <= token <= _MOST for token in value)
+    return isinstance(value, str)
 
 
 Kind = TypeVar("Kind", bound=Asked)
@@ -188,8 +291,7 @@ def _require_neutral(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
 def _refusal(error: ValidationError) -> ApiError:
     """The first thing that is wrong."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    kinds = ("str", "list[constrained-int]")  # of a union: no part of the name
-    where = ".".join(str(part) for part in first["loc"] if part not in kinds)
+    where = ".".join(str(part) for part in first["loc"] if part != "[key]")
     message = first["msg"]
     param = str(first["loc"][0]) if first["loc"] else None
     if first["type"] == "extra_forbidden":

@@ -14,7 +14,15 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from cassandra_spec.drafting import Emitted, ReplyText, Sequences, Settings, Trace, TraceText
+from cassandra_spec.drafting import (
+    Emitted,
+    ReplyText,
+    Score,
+    Sequences,
+    Settings,
+    Trace,
+    TraceText,
+)
 from cassandra_spec.golden import CassandraError
 
 
@@ -30,6 +38,7 @@ class Event:
     tokens: int = 0  # of the reply so far
     cached: int = 0  # tokens of the prompt whose keys and values were there
     finish_reason: str = ""  # of the last event: stop or length
+    scores: tuple[Score, ...] = ()  # of new tokens, those of the prompt first, if asked for
     trace: Mapping[str, Any] | None = None  # the round, if the reply is traced
     error: BaseException | None = None  # of the last event, if the reply has failed
 
@@ -56,9 +65,26 @@ class Job:
         self.traced: TraceText | None = None
         if trace is not None:
             self.traced = TraceText(trace, tokenizer, settings.stop_strings)
+        self.scores: list[Score] = []
+        self.error: BaseException | None = None  # of the text
         self.cancelled = False
         self.cached = 0
         self._deliver = deliver
+        self._told = 0  # scores
+
+    def ends(self, token: int) -> bool:
+        """Take the next token; whether the reply ends with it, by a stop string or a failure."""
+        try:
+            return self.text.add(token)
+        except BaseException as error:  # a panic is no Exception
+            self.error = error
+            return True
+
+    def new_scores(self) -> tuple[Score, ...]:
+        """Return the scores that have not been told."""
+        new = tuple(self.scores[self._told :])
+        self._told += len(new)
+        return new
 
     def cancel(self) -> None:
         """Any thread: end the reply before the next step, without a further event."""
@@ -148,6 +174,11 @@ class Scheduler:
             raise BusyError(f"the server has {self._room} requests, and takes no more")
 
     @property
+    def room(self) -> int:
+        """Requests that can be taken while there are no others."""
+        return self._room
+
+    @property
     def ready(self) -> bool:
         """Whether requests are taken, if there is room."""
         return self._thread.is_alive() and not self._draining
@@ -228,7 +259,8 @@ class Scheduler:
             try:
                 if self._draining:
                     raise BusyError("the server is shutting down")
-                slot = self._sequences.claim(job.prompt, job.settings, job.trace)
+                asked: dict[str, Any] = {"ends": job.ends, "scores": job.scores}
+                slot = self._sequences.claim(job.prompt, job.settings, job.trace, **asked)
             except BaseException as error:  # of this job alone
                 self._close(job, "error", error=error)
             else:
@@ -255,22 +287,20 @@ class Scheduler:
                 job.tell(**told)
 
     def _take(self, job: Job, emitted: Sequence[Emitted]) -> dict[str, Any]:
-        """Add tokens to a reply, up to a stop string; what is to be told of them."""
-        taken, told = list[int](), dict[str, Any]()
-        for each in emitted:
-            stopped = job.text.add(each.token)
-            self.totals.tokens += 1
-            taken.append(each.token)
-            if each.over or stopped:
-                stopped = stopped or each.token in job.settings.stop_tokens
-                told["finish_reason"] = "stop" if stopped else "length"
-                break
-        ended = "finish_reason" in told
-        if job.streamed or ended:
-            told["text"] = job.text.new(last=ended)
+        """Count the new tokens of a reply, which its text has; what is to be told of them."""
+        told, last = dict[str, Any](), emitted[-1]
+        if failure := job.error or last.error:
+            raise failure
+        self.totals.tokens += len(emitted)
+        if last.over:
+            stopped = job.text.stopped or last.token in job.settings.stop_tokens
+            told["finish_reason"] = "stop" if stopped else "length"
+        if job.streamed or last.over:
+            told["text"] = job.text.new(last=last.over)
+            told["scores"] = job.new_scores()
         if job.traced:
-            job.traced.add(taken)
-            if ended:
+            job.traced.add([each.token for each in emitted])
+            if last.over:
                 job.traced.end()
             told["trace"] = job.traced.rounds[-1]
         return told

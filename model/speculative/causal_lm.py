@@ -28,6 +28,7 @@ from cassandra_spec.drafting import (
     Replies,
     ReplyText,
     Report,
+    Score,
     Settings,
     check_room,
     decode,
@@ -38,7 +39,7 @@ from cassandra_spec.drafting import (
     make_report,
     stop_tokens,
 )
-from cassandra_spec.drafting.loop import MOST
+from cassandra_spec.drafting.loop import MOST, SCORED_ROWS
 from cassandra_spec.golden import CassandraError, Codec, Encoder, GoldenCodec
 from cassandra_spec.golden.checksums import Checksums
 from cassandra_spec.golden.file import PackedFile
@@ -292,10 +293,11 @@ class CassandraForCausalLM:
         *,
         ends: Callable[[int], bool] = lambda token: False,
         make: DrafterFactory = make_drafter,
+        scores: list[Score] | None = None,
     ) -> Iterator[list[int]]:
         """Yield the tokens of a reply to a prompt (tokens, at least one) round by round.
 
-        Stop strings are not looked for; ``ends`` and ``make`` are as for
+        Stop strings are not looked for; ``ends``, ``make`` and ``scores`` are as for
         :func:`cassandra_spec.drafting.decode`.
         """
         vocabulary = self.network.config.vocab_size
@@ -307,9 +309,11 @@ class CassandraForCausalLM:
             adaptive = settings.gamma == ADAPTIVE
             rows = fixed_plan(settings, MOST if adaptive else int(settings.gamma)).rows
             self.kv.check_nodes(min(rows, MOST) if adaptive else rows)
+            self.kv.check_nodes(SCORED_ROWS - 1 if settings.prompt_logprobs else 0)
         capacity = len(prompt) + settings.max_tokens
         session = self.session(capacity, draft_cache=settings.draft_cache)
-        return decode(session, prompt, settings, counters, ends=ends, table=self.table, make=make)
+        asked: dict[str, Any] = {"ends": ends, "table": self.table, "make": make, "scores": scores}
+        return decode(session, prompt, settings, counters, **asked)
 
     def stream(
         self, prompt: Sequence[int], settings: Settings, counters: Counters

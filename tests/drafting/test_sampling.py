@@ -108,15 +108,22 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_filters_agree_with_transformers(seed: int) -> None:
-    from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+@pytest.mark.parametrize("min_p", [None, 0.1])
+def test_filters_agree_with_transformers(seed: int, min_p: float | None) -> None:
+    from transformers import (
+        MinPLogitsWarper,
+        TemperatureLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+    )
 
     logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(seed))
     ids = torch.zeros((3, 1), dtype=torch.int64)
     expected = logits
-    for warper in (TemperatureLogitsWarper(0.7), TopKLogitsWarper(20), TopPLogitsWarper(0.8)):
+    warpers = [TemperatureLogitsWarper(0.7), TopKLogitsWarper(20), TopPLogitsWarper(0.8)]
+    for warper in (*warpers, *([MinPLogitsWarper(min_p)] if min_p else [])):
         expected = warper(ids, expected)
-    found = probabilities(logits, Sampling(temperature=0.7, top_k=20, top_p=0.8))
+    found = probabilities(logits, Sampling(temperature=0.7, top_k=20, top_p=0.8, min_p=min_p))
     np.testing.assert_allclose(found, expected.softmax(-1).numpy(), rtol=1e-5, atol=0)
 
 
@@ -129,6 +136,7 @@ def test_filters_agree_with_transformers(seed: int) -> None:
         ("top_k", 2.5, "top_k must be an integer of at least 1, not 2.5"),
         ("top_k", True, "top_k must be an integer of at least 1, not True"),
         ("top_p", 0.0, "top_p must be above 0 and at most 1, not 0.0"),
+        ("min_p", -0.1, "min_p must be from 0 to 1, not -0.1"),
     ],
 )
 def test_bad_settings_are_named(field: str, value: float, text: str) -> None:

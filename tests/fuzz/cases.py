@@ -40,6 +40,7 @@ from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.forms import TARGETS
 from cassandra_spec.report.commands import LONGEST_LINE
+from tests.fuzz.requests import REQUESTS, ask, body_of, opened, whole
 from tests.model.test_gguf import write_gguf
 from tests.model.tiny import write_model
 from tests.native.test_memory_faults import reply_under_faults
@@ -273,6 +274,23 @@ def flags(rng: random.Random, base: Path, room: Path) -> str:
     return command([*name.split(), *places[name], *odd])
 
 
+def requests(rng: random.Random, base: Path, room: Path) -> str:
+    """Requests of odd fields: each is refused by name, or its replies are those without drafts."""
+    accepted = 0
+    with opened(base / "packed") as client:
+        for _ in range(REQUESTS):
+            kind = rng.choice(("chat/completions", "completions"))
+            body = body_of(kind, rng)
+            for _ in range(rng.choice((0, 0, 1, 2))):
+                body = mutated(body, rng)
+            choices = ask(client, kind, body)
+            accepted += choices is not None
+            if choices and (not body.get("temperature") or body.get("seed") is not None):
+                plain = ask(client, kind, {**body, "plain": True, "stream": False})
+                assert whole(plain or []) == whole(choices), body
+    return "accepted" if accepted else "refused"
+
+
 def command(argv: list[object]) -> str:
     """A command ends with 0, or with 2 and one line that is not too long."""
     out, err = io.StringIO(), io.StringIO()
@@ -298,7 +316,8 @@ CAMPAIGNS: dict[str, tuple[Case, float]] = {
     "packed tensors in memory": (packed_memory, 0.15),
     "weights of an engine in memory": (engine_memory, 0.1),
     "GGUF files": (gguf_file, 0.15),
-    "directories through commands": (directory, 0.25),
-    "flags of commands": (flags, 0.2),
+    "directories through commands": (directory, 0.2),
+    "flags of commands": (flags, 0.15),
+    "requests to a server": (requests, 0.1),
 }
 """Cases by name, with the part of the time that each has."""

@@ -243,7 +243,11 @@ class Crowd(Speaker):
         return self._width - len(self._replies)
 
     def claim(
-        self, prompt: Sequence[int], settings: Settings, trace: Counters | None = None
+        self,
+        prompt: Sequence[int],
+        settings: Settings,
+        trace: Counters | None = None,
+        **asked: Any,
     ) -> int:
         slot = max(slot for slot in range(self._width) if slot not in self._replies)
         rounds = self.rounds(prompt, settings, Counters())

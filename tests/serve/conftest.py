@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,9 @@ import pytest
 
 from cassandra_spec.drafting import Backend, Counters, ReplyText, Sampling, Settings
 from cassandra_spec.model.backends import BACKENDS, Opening
+from cassandra_spec.model.pretrained import load_tokenizer
+from cassandra_spec.serve.app import Served
+from cassandra_spec.serve.server import Server, open_server
 from tests.casspec.conftest import packed
 
 __all__ = ["packed"]
@@ -20,6 +24,8 @@ __all__ = ["packed"]
 STOPS = frozenset({0})
 SPECULATION = Settings(gamma=4, draft="hybrid", stop_tokens=STOPS)
 SLOTS = 8
+
+CONTEXT, MOST, BODY = 1 << 15, 20_000, 1 << 18
 
 Alone = Callable[[Sequence[int], Settings], tuple[str, int]]
 
@@ -54,3 +60,24 @@ def requests(count: int) -> list[tuple[list[int], Settings]]:
         fields = {"max_tokens": 5 + number * 13 % 50, "seed": number, **kinds[number % 4]}
         made.append((prompt, dataclasses.replace(SPECULATION, **fields)))
     return made
+
+
+@contextlib.contextmanager
+def opened(
+    packed: Path, *, slots: int, waiting: int, backend: str = "native", **fields: Any
+) -> Iterator[Server]:
+    """A server of the small model."""
+    opening = Opening(threads=1, sequences=slots)
+    with BACKENDS[backend](packed, opening, SPECULATION) as made:
+        limits = {"vocabulary": 96, "context": CONTEXT, "max_tokens": MOST, "max_body": BODY}
+        served = Served(
+            name="tiny",
+            fingerprint="f",
+            created=1,
+            tokenizer=load_tokenizer(packed),
+            settings=dataclasses.replace(SPECULATION, stop_tokens=made.stop_tokens()),
+            temperature=0.0,
+            **limits | fields,
+        )
+        with open_server(served, made, "127.0.0.1", 0, waiting=waiting) as server:
+            yield server

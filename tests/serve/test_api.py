@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import json
 import signal
@@ -22,34 +21,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.drafting import Sampling, Settings, encode_prompt
-from cassandra_spec.model.backends import BACKENDS, Opening
 from cassandra_spec.model.pretrained import load_tokenizer
-from cassandra_spec.serve.app import Served
-from cassandra_spec.serve.server import Server, open_server, running
-from tests.serve.conftest import SLOTS, SPECULATION, Alone, requests
+from cassandra_spec.serve.server import running
+from tests.serve.conftest import BODY, CONTEXT, MOST, SLOTS, Alone, opened, requests
 
-CONTEXT, MOST, BODY = 1 << 15, 20_000, 1 << 18
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 WORDS = "word5 word9 word11"
 MESSAGES: list[Any] = [{"role": "user", "content": WORDS}]
-
-
-@contextlib.contextmanager
-def opened(packed: Path, *, slots: int, waiting: int, **fields: Any) -> Iterator[Server]:
-    opening = Opening(threads=1, sequences=slots)
-    with BACKENDS["native"](packed, opening, SPECULATION) as backend:
-        limits = {"vocabulary": 96, "context": CONTEXT, "max_tokens": MOST, "max_body": BODY}
-        served = Served(
-            name="tiny",
-            fingerprint="f",
-            created=1,
-            tokenizer=load_tokenizer(packed),
-            settings=dataclasses.replace(SPECULATION, stop_tokens=backend.stop_tokens()),
-            temperature=0.0,
-            **limits | fields,
-        )
-        with open_server(served, backend, "127.0.0.1", 0, waiting=waiting) as server:
-            yield server
 
 
 @pytest.fixture(scope="module")
@@ -226,11 +204,31 @@ def test_models(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize(
     ("fields", "param", "code"),
     [
-        ({"n": 2}, "n", "unsupported_parameter"),
-        ({"logprobs": True}, "logprobs", "unsupported_parameter"),
+        ({"n": 0}, "n", "invalid_value"),
+        ({"n": 25}, "n", "invalid_value"),
+        ({"best_of": 2}, "best_of", "unsupported_parameter"),
+        ({"logprobs": 2}, "logprobs", "invalid_value"),
+        ({"top_logprobs": 2}, "top_logprobs", "invalid_value"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "invalid_value"),
+        ({"echo": True}, "echo", "unsupported_parameter"),
         ({"tools": [{"type": "function"}]}, "tools", "unsupported_parameter"),
-        ({"logit_bias": {"3": 1}}, "logit_bias", "unsupported_parameter"),
-        ({"presence_penalty": 0.5}, "presence_penalty", "unsupported_parameter"),
+        ({"logit_bias": {"3": 101}}, "logit_bias", "invalid_value"),
+        ({"logit_bias": {"x": 1}}, "logit_bias", "invalid_value"),
+        ({"logit_bias": {"96": 1}}, "logit_bias", "invalid_value"),
+        ({"presence_penalty": 2.5}, "presence_penalty", "invalid_value"),
+        ({"frequency_penalty": "1"}, "frequency_penalty", "invalid_value"),
+        ({"repetition_penalty": 0}, "repetition_penalty", "invalid_value"),
+        ({"min_p": 1.5}, "min_p", "invalid_value"),
+        ({"continue_final_message": True}, "continue_final_message", "invalid_value"),
+        (
+            {
+                "messages": [{"role": "assistant", "content": "word3"}],
+                "continue_final_message": True,
+                "add_generation_prompt": True,
+            },
+            "add_generation_prompt",
+            "invalid_value",
+        ),
         ({"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
         ({"reasoning_effort": "low"}, "reasoning_effort", "unsupported_parameter"),
         ({"beams": 3}, "beams", "unknown_parameter"),
@@ -271,6 +269,7 @@ def test_what_is_not_supported_is_refused_by_name(
 
 
 def test_prompts_that_cannot_be_replied_to(client: openai.OpenAI) -> None:
+    prompt: Any
     for prompt, tokens, code in (
         ([5] * (CONTEXT - 10), 11, "context_length_exceeded"),
         ([5] * CONTEXT, None, "context_length_exceeded"),
@@ -278,7 +277,11 @@ def test_prompts_that_cannot_be_replied_to(client: openai.OpenAI) -> None:
         ([-1], 1, "invalid_value"),
         ("", 1, "invalid_value"),
         ([], 1, "invalid_value"),
-        (["word1", "word2"], 1, "invalid_value"),
+        (["word1", [5]] * 99, 1, "invalid_value"),
+        (["word1", 5], 1, "invalid_value"),
+        ([[5], []], 1, "invalid_value"),
+        ([[5], [True]], 1, "invalid_value"),
+        ("word1", 0, "invalid_value"),
     ):
         extra: Any = {} if tokens is None else {"max_tokens": tokens}
         with pytest.raises(openai.BadRequestError) as error:
@@ -422,7 +425,7 @@ def test_only_named_hosts_and_origins_are_answered(address: str, packed: Path) -
         assert "access-control-allow-origin" not in headers
     for host in ("example.org", "127.0.0.1.example.org", "localhost.example.org", "", "a b"):
         assert ask_host(address, host)[0] == 400
-    named = {"hosts": ("api.example.org", "*.lan"), "origins": (origin,)}
+    named: Any = {"hosts": ("api.example.org", "*.lan"), "origins": (origin,)}
     with opened(packed, slots=1, waiting=1, **named) as server, running(server) as other:
         for host in ("api.example.org:80", "box.lan", "localhost"):
             status, headers = ask_host(other, host, Origin=origin)

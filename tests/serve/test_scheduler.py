@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from cassandra_spec.drafting import Counters, Emitted, OneByOne, Settings, SideBySide
+from cassandra_spec.drafting import (
+    Counters,
+    Emitted,
+    Ends,
+    OneByOne,
+    Score,
+    Settings,
+    SideBySide,
+    never,
+)
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.backends import BACKENDS, Opening
 from cassandra_spec.native.models import loaded, streaming
@@ -113,16 +122,24 @@ class Steps:
         self.error: Exception | None = None
         self.width = 1  # tokens in a step
         self._left: dict[int, list[int]] = {}
+        self._ends: dict[int, Ends] = {}
         self._slots = iter(range(1000))
 
     def claim(
-        self, prompt: Sequence[int], settings: Settings, trace: Counters | None = None
+        self,
+        prompt: Sequence[int],
+        settings: Settings,
+        trace: Counters | None = None,
+        *,
+        ends: Ends = never,
+        scores: list[Score] | None = None,
     ) -> int:
         if not prompt:
             raise CassandraError("tokens must be at least one")
         self.free -= 1
         slot = next(self._slots)
         self._left[slot] = list(range(1, settings.max_tokens + 1))
+        self._ends[slot] = ends
         return slot
 
     def cached(self, slot: int) -> int:
@@ -132,16 +149,20 @@ class Steps:
         self.free += 1
         del self._left[slot]
 
+    def _emitted(self, slot: int, left: list[int]) -> Iterator[Emitted]:
+        for _ in range(min(self.width, len(left))):
+            token = left.pop(0)
+            over = self._ends[slot](token) or not left
+            yield Emitted(slot, token, over)
+            if over:
+                return
+
     def step(self) -> list[Emitted]:
         assert self.allowed.acquire(timeout=60)
         if self.error:
             error, self.error = self.error, None
             raise error
-        emitted = [
-            Emitted(slot, left.pop(0), not left)
-            for slot, left in self._left.items()
-            for _ in range(min(self.width, len(left)))
-        ]
+        emitted = [each for slot in self._left for each in self._emitted(slot, self._left[slot])]
         for each in emitted:
             if each.over:
                 self.release(each.slot)

@@ -145,6 +145,17 @@ CASSANDRA_API int cassandra_engine_round(void* engine, const int32_t* history, i
     return !done ? FAILED : finite ? 0 : NOT_FINITE;
 }
 
+// Logits of the last pass [rows that have some, vocabulary], until the next one.
+CASSANDRA_API const float* cassandra_engine_logits(void* engine) {
+    return static_cast<Engine*>(engine)->logits();
+}
+
+// Keeps the keys and values of the rows of a deferred round that are accepted, ascending.
+CASSANDRA_API void cassandra_engine_keep(void* engine, int slot, int position, const int32_t* rows,
+                                         int count) {
+    static_cast<Engine*>(engine)->keep(slot, position, rows, count);
+}
+
 // Begins a sequence: low drafters forget the last one.
 CASSANDRA_API void cassandra_engine_begin(void* engine) {
     static_cast<Engine*>(engine)->low().reset();

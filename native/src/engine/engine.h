@@ -72,6 +72,7 @@ struct RoundRequest {
     int32_t alternatives;      // second-best tokens
     int32_t uses_low;          // whether low drafters run
     int32_t slot;              // of the sequence
+    int32_t deferred;          // the caller chooses the tokens by the logits, and calls keep
     View view;                 // of passes of the draft view
     int32_t stop_count;
     const int32_t* stops;  // tokens after which nothing is drafted
@@ -199,6 +200,14 @@ class Engine {
     // target: all earlier tokens were. False if logits are not finite.
     bool round(const int32_t* history, int position, const RoundRequest& request,
                RoundResult& result);
+
+    // Logits of the last pass [rows that have some, vocabulary], until the next one.
+    const float* logits() const { return logits_.data(); }
+
+    // Keeps the keys and values of the rows of a deferred round that are accepted, ascending.
+    void keep(int slot, int position, const int32_t* rows, int count) {
+        pool_.run([&](int thread) { keep(thread, slot, position, rows, count); });
+    }
 
     // Of the low drafters; a sequence begins with a reset.
     LowDrafter& low() { return low_; }

@@ -136,7 +136,7 @@ class Engine::Round {
         engine_.step(thread_, verified_, Pass::target, 0);
         for (int row = 0; row <= count_; ++row)
             if (!engine_.best(row).finite) return false;
-        for (int row = 0;;) {
+        for (int row = 0; !request_.deferred;) {
             next_ = engine_.best(row).index[0];
             const int below = child(nodes_, count_, row, next_);
             if (!below) break;

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from cassandra_spec.drafting import Counters, Levels, Settings, decode
+from cassandra_spec.drafting import Chooser, Counters, Levels, Settings, decode
 from cassandra_spec.drafting import loop as loop_module
 from cassandra_spec.golden import CassandraError, Format
 from cassandra_spec.model.packing.packer import Recipe, pack_model
@@ -96,7 +96,7 @@ def _decode(
     lm: CassandraForCausalLM, stops: frozenset[int], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[list[int], Counters]]:
     """By the loop, which recycles what the target held likely along the reply, and no more."""
-    accept, seen, paths = loop_module._accept, loop_module._seen, list[tuple[int, ...]]()
+    accept, seen, paths = Chooser.choose, loop_module._seen, list[tuple[int, ...]]()
 
     def accept_and_keep(*args: Any) -> tuple[tuple[int, ...], int]:
         path, last = accept(*args)
@@ -107,7 +107,7 @@ def _decode(
         rows = seen(*args)
         return tuple(rows[row] for row in (0, *(at + 1 for at in paths[-1])))
 
-    monkeypatch.setattr(loop_module, "_accept", accept_and_keep)
+    monkeypatch.setattr(Chooser, "choose", accept_and_keep)
     monkeypatch.setattr(loop_module, "_seen", seen_on_the_path)
     for asked in ASKED:
         settings = dataclasses.replace(asked, max_tokens=LENGTH, stop_tokens=stops)

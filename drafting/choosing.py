@@ -1,0 +1,158 @@
+"""The tokens of one reply, chosen from rows of the target's logits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cassandra_spec.drafting.levels import accept_greedy
+from cassandra_spec.drafting.processors import Logits
+from cassandra_spec.drafting.proposal import Node, Proposal
+from cassandra_spec.drafting.sampling import (
+    Probabilities,
+    distribution,
+    likeliest,
+    require_finite,
+    verify,
+)
+from cassandra_spec.drafting.settings import GREEDY, Settings
+from cassandra_spec.golden import CassandraError
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """Log-probabilities of the target where a token stands: float32 values, no processors."""
+
+    token: int
+    logprob: float | None  # None: the first token of a prompt, which nothing precedes
+    top: tuple[tuple[int, float], ...]  # the likeliest tokens, the likeliest first
+
+
+def score(logits: Logits, token: int, count: int) -> Score:
+    """Return the log-probabilities of ``token`` and of the ``count`` likeliest tokens.
+
+    They depend on the row alone, bit for bit.
+    """
+    shifted = logits - logits.max()
+    total = np.log(np.exp(shifted).sum(dtype=np.float64))
+
+    def logprob(at: int) -> float:
+        return float(np.float32(shifted[at] - total))
+
+    top = likeliest(logits, count) if count else []
+    return Score(token, logprob(token), tuple((at, logprob(at)) for at in top))
+
+
+class _Lazy(dict[int, int]):
+    """Values that are computed when they are first asked for."""
+
+    def __init__(self, compute: Callable[[int], int]) -> None:
+        self._compute = compute
+
+    def __missing__(self, key: int) -> int:
+        value = self[key] = self._compute(key)
+        return value
+
+
+class Chooser:
+    """Chooses the tokens of one reply, with its processors, randomness and log-probabilities.
+
+    ``scores`` get the log-probabilities of the tokens, those of the prompt first if the settings
+    ask for them. It walks down the path that wins, row by row: each row is processed when all
+    tokens before it are certain, so a state of a processor never goes back.
+    """
+
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        settings: Settings,
+        random: np.random.Generator | None = None,
+        scores: list[Score] | None = None,
+    ) -> None:
+        self._prompt, self._settings = prompt, settings
+        self._random = np.random.default_rng(settings.seed) if random is None else random
+        self._states = [each.begin(prompt) for each in settings.processors]
+        self._over = False  # a stop token was taken
+        self._scores: list[Score] = [] if scores is None else scores
+        self._chosen: list[Score] = []  # since the last tokens that were emitted
+        if settings.prompt_logprobs:
+            self._scores.append(Score(prompt[0], None, ()))
+
+    def choose(
+        self, proposal: Proposal, logits: NDArray[np.float32]
+    ) -> tuple[tuple[int, ...], int]:
+        """Return the accepted nodes, and the token after them.
+
+        ``logits`` [1 + nodes, vocabulary] are the target's. Raises :class:`CassandraError` if they
+        are not finite, a processor leaves no token, or a sampled proposal is not a chain.
+        """
+        require_finite(logits)
+        if self._settings.sampling == GREEDY:
+            return self._choose_greedy(proposal.nodes, logits)
+        if not proposal.is_chain:
+            raise CassandraError("a proposal must be a chain under sampling, not a tree")
+        drafted, q = proposal.tokens, proposal.q(logits.shape[-1])
+        n, last = verify(self._distributions(drafted, logits), q, drafted, self._random)
+        self._take(last, logits[n])
+        return tuple(range(n)), last
+
+    def first(self, logits: NDArray[np.float32]) -> int:
+        """Return the token that follows a row [vocabulary] without drafts."""
+        return self.choose(Proposal(), logits[None])[1]
+
+    def read_prompt(self, position: int, logits: NDArray[np.float32]) -> None:
+        """Score the prompt's tokens that follow some of its rows, the first at ``position``."""
+        count = self._settings.logprobs or 0
+        for row, token in zip(require_finite(logits), self._prompt[position + 1 :], strict=False):
+            self._scores.append(score(row, token, count))
+
+    def settle(self, count: int) -> None:
+        """Keep the scores of the first ``count`` tokens chosen since the last call.
+
+        The reply was cut behind them.
+        """
+        self._scores += self._chosen[:count]
+        self._chosen.clear()
+
+    def _choose_greedy(
+        self, nodes: Sequence[Node], logits: NDArray[np.float32]
+    ) -> tuple[tuple[int, ...], int]:
+        def best(row: int) -> int:
+            token = int(self._process(logits[row]).argmax())
+            self._take(token, logits[row])
+            return token
+
+        tokens = _Lazy(best)
+        path = accept_greedy(nodes, tokens)
+        return path, tokens[path[-1] + 1 if path else 0]
+
+    def _distributions(
+        self, drafted: Sequence[int], logits: NDArray[np.float32]
+    ) -> Iterator[Probabilities]:
+        """Yield the target's distribution of each row; who asks for the next accepts the token."""
+        for row, token in zip(logits, drafted, strict=False):
+            yield distribution(self._process(row), self._settings.sampling)
+            self._take(token, row)
+        yield distribution(self._process(logits[-1]), self._settings.sampling)
+
+    def _process(self, row: Logits) -> Logits:
+        """Return the row as the processors change it; nothing follows a stop token."""
+        if not self._states or self._over:
+            return row
+        row = row.copy()
+        for state in self._states:
+            state.apply(row)
+        if not np.isfinite(row.max()):
+            raise CassandraError("processors must leave at least one token, and finite logits")
+        return row
+
+    def _take(self, token: int, row: Logits) -> None:
+        if self._settings.logprobs is not None:
+            self._chosen.append(score(row, token, self._settings.logprobs))
+        self._over = self._over or token in self._settings.stop_tokens
+        for state in self._states:
+            if not self._over:
+                state.advance(token)

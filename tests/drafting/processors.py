@@ -1,0 +1,103 @@
+"""Processors for tests, and plain decoding that applies them to a whole history."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cassandra_spec.drafting import (
+    Bias,
+    Penalties,
+    Processor,
+    ProcessorState,
+    Score,
+    Settings,
+    draw,
+    probabilities,
+)
+
+PENALTIES = Penalties(frequency=0.7, presence=1.1)
+BIAS = Bias(((7, 3.0), (30, -100.0), (5, 0.5)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Alternate:
+    """Only tokens of one remainder are allowed, by the tokens of prompt and reply so far."""
+
+    modulus: int
+
+    def begin(self, prompt: Sequence[int]) -> ProcessorState:
+        return _Alternating(self.modulus, sum(prompt))
+
+
+class _Alternating:
+    def __init__(self, modulus: int, total: int) -> None:
+        self._modulus, self._total = modulus, total
+
+    def apply(self, logits: NDArray[np.float32]) -> None:
+        allowed = np.arange(len(logits)) % self._modulus == self._total % self._modulus
+        logits[~allowed] = -np.inf
+
+    def advance(self, token: int) -> None:
+        self._total += token
+
+
+PROCESSORS: tuple[tuple[Processor, ...], ...] = (
+    (PENALTIES,),
+    (BIAS,),
+    (Alternate(3),),
+    (PENALTIES, Alternate(2), BIAS),
+)
+"""Processors of replies in tests."""
+
+
+def naive_reply(
+    logits_after: Callable[[list[int]], NDArray[np.float32]],
+    prompt: Sequence[int],
+    settings: Settings,
+) -> tuple[list[int], list[Score]]:
+    """The tokens of a reply and their log-probabilities.
+
+    One token after another, each from the row after all before it, by processors that begin anew
+    and take the whole reply so far.
+    """
+    random, reply = np.random.default_rng(settings.seed), list[int]()
+    scores = []
+    while len(reply) < settings.max_tokens and not set(reply) & settings.stop_tokens:
+        raw = logits_after([*prompt, *reply])
+        row = raw.copy()
+        for processor in settings.processors:
+            state = processor.begin(prompt)
+            for token in reply:
+                state.advance(token)
+            state.apply(row)
+        reply.append(_chosen(row, settings, random))
+        scores.append(naive_score(raw, reply[-1], settings.logprobs or 0))
+    return reply, scores
+
+
+def _chosen(row: NDArray[np.float32], settings: Settings, random: np.random.Generator) -> int:
+    if settings.sampling.temperature == 0:
+        return int(row.argmax())
+    finite = np.where(row == -np.inf, np.float32(-1e30), row)
+    return draw(probabilities(finite[None], settings.sampling)[0], random)
+
+
+def naive_score(row: NDArray[np.float32], token: int, count: int) -> Score:
+    """Log-probabilities by a softmax in double precision."""
+    exact = row.astype(np.float64)
+    logprobs = exact - np.log(np.exp(exact - exact.max()).sum()) - exact.max()
+    order = sorted(range(len(row)), key=lambda at: (-row[at], at))[:count]
+    return Score(token, logprobs[token], tuple((at, logprobs[at]) for at in order))
+
+
+def require_close(found: Score, expected: Score) -> None:
+    """The same tokens with the same log-probabilities, but for roundings of float32."""
+    assert found.logprob == pytest.approx(expected.logprob, abs=2e-6, rel=2e-6)
+    assert [token for token, _ in found.top] == [token for token, _ in expected.top]
+    values = [value for _, value in expected.top]
+    assert [value for _, value in found.top] == pytest.approx(values, abs=2e-6, rel=2e-6)

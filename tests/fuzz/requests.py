@@ -1,0 +1,120 @@
+"""Requests with odd fields to a server of a small model."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fastapi.testclient import TestClient
+
+from cassandra_spec.drafting import Counters, Settings, SideBySide
+from cassandra_spec.model.backends import BACKENDS, Opening
+from cassandra_spec.serve.app import Served, make_app
+from cassandra_spec.serve.metrics import Metrics
+from cassandra_spec.serve.scheduler import Scheduler
+
+WAITING, SLOTS, MOST = 6, 3, 24
+REQUESTS = 6
+"""Requests of a case."""
+
+COMMON: dict[str, tuple[Any, ...]] = {
+    "model": ("tiny",),
+    "max_tokens": (1, 7, MOST, None),
+    "stop": ("word7", ["word1 word", "5"], []),
+    "n": (1, 1, 2, 3),
+    "temperature": (0, 0, 1, 2),
+    "top_p": (0.5, 1),
+    "min_p": (0, 0.1, 1),
+    "frequency_penalty": (0, 1.5, -2),
+    "presence_penalty": (0, 2, -0.5),
+    "repetition_penalty": (1, 1.5, 0.1),
+    "logit_bias": ({}, {"5": 100}, {"0": -100, "95": 3.5}),
+    "seed": (0, -1, 2**62),
+    "stream": (False, True),
+    "stream_options": ({}, {"include_usage": True}),
+}
+CHAT: dict[str, tuple[Any, ...]] = {
+    "logprobs": (False, True),
+    "top_logprobs": (0, 3),
+    "continue_final_message": (False, True),
+    "add_generation_prompt": (False, True),
+}
+TEXT: dict[str, tuple[Any, ...]] = {
+    "logprobs": (0, 1, 20),
+    "echo": (False, True),
+    "max_tokens": (0, 1, 9),
+}
+PROMPTS: tuple[Any, ...] = ("word5 word9", [7, 9, 13], ["word3", "word4"], [[5], [6, 7]], [95] * 40)
+
+
+@contextlib.contextmanager
+def opened(packed: Path) -> Iterator[TestClient]:
+    """A client of a server in this process; an exception in the server is raised here."""
+    opening, drafts = Opening(threads=1, sequences=SLOTS), Settings(gamma=4, draft="hybrid")
+    with BACKENDS["native"](packed, opening, drafts) as backend:
+        assert isinstance(backend, SideBySide)
+        counters, tokenizer = Counters(), backend.tokenizer
+        served = Served(
+            name="tiny",
+            fingerprint="f",
+            created=1,
+            tokenizer=tokenizer,
+            vocabulary=96,
+            context=backend.positions,
+            settings=drafts,
+            temperature=0.0,
+            max_tokens=MOST,
+            max_body=1 << 16,
+        )
+        sequences = backend.sequences(counters, keep=True)
+        with Scheduler(sequences, tokenizer, waiting=WAITING) as scheduler:
+            app = make_app(served, scheduler, Metrics(scheduler, counters))
+            with TestClient(app, base_url="http://localhost") as client:
+                yield client
+
+
+def body_of(kind: str, rng: random.Random) -> dict[str, Any]:
+    """A request with some fields, most of which go together."""
+    known = COMMON | (CHAT if kind == "chat/completions" else TEXT)
+    fields = rng.sample(sorted(known), rng.randrange(len(known)))
+    body = {name: rng.choice(known[name]) for name in ["model", *fields]}
+    if kind == "completions":
+        return body | {"prompt": rng.choice(PROMPTS)}
+    roles = [rng.choice(("user", "system", "assistant")) for _ in range(rng.randint(1, 3))]
+    return body | {"messages": [{"role": role, "content": "word8"} for role in roles]}
+
+
+def ask(client: TestClient, kind: str, body: Any) -> list[Any] | None:
+    """The choices of an answer, of all pieces of a stream; None if the request was refused."""
+    answer = client.post(f"/v1/{kind}", content=json.dumps(body).encode(), headers=HEADERS)
+    if answer.status_code in (400, 404, 413):
+        error = answer.json()["error"]
+        assert set(error) == {"message", "type", "param", "code"}, error
+        assert len(error["message"].splitlines()) == 1, error
+        return None
+    assert answer.status_code == 200, (body, answer.status_code, answer.text)
+    if answer.headers["content-type"].startswith("application/json"):
+        return list(answer.json()["choices"])
+    *events, last = [line[6:] for line in answer.text.splitlines() if line]
+    assert last == "[DONE]", (body, answer.text[-300:])
+    return [choice for event in events for choice in json.loads(event)["choices"]]
+
+
+HEADERS = {"Content-Type": "application/json"}
+
+
+def whole(choices: list[Any]) -> dict[int, list[Any]]:
+    """Text, log-probabilities and the end of each reply, whatever pieces it came in."""
+    found: dict[int, list[Any]] = {}
+    for each in choices:
+        reply = found.setdefault(each["index"], ["", [], ""])
+        part = each.get("message") or each.get("delta") or {"content": each.get("text")}
+        scores = each["logprobs"] or {}
+        reply[0] += part.get("content") or ""
+        reply[1] += scores.get("content") or scores.get("token_logprobs") or []
+        reply[2] = each["finish_reason"] or reply[2]
+    return found
