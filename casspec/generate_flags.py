@@ -48,9 +48,8 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     )
     flags.add_switch(parser, "verify", text)
     add_drafts(parser)
-    add_backend(parser)
     _add_sampling(parser)
-    _add_kv(parser)
+    add_backend(parser)
 
 
 def add_drafts(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +84,7 @@ class _OldMargin(argparse.Action):
 
 
 def add_backend(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say what decodes."""
+    """Add the flags that say what decodes, and how keys and values are kept."""
     group = parser.add_argument_group("backend")
     text = (
         "torch's kernels on decoded weights, or native code on packed ones: fast; needs a C++"
@@ -106,12 +105,13 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
         "MB for the native backend: a larger target is read from the file, for a --context of 2,048"
     )
     flags.add_count(group, "memory-limit", text)
+    _add_kv(parser)
 
 
 def set_greedy(parser: argparse.ArgumentParser) -> None:
-    """In the place of the other flags of generation: greedy replies, keys and values in BF16."""
+    """In the place of the other flags of generation: greedy replies."""
     parser.set_defaults(stop=[], temperature=0.0, top_k=None, top_p=None, seed=None)
-    parser.set_defaults(kv=BF16, raw=False, verify=False, batch=1)
+    parser.set_defaults(raw=False, verify=False, batch=1)
 
 
 def _gamma(text: str) -> Gamma:
@@ -131,7 +131,10 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
 
 def _add_kv(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("keys and values")
-    text = "their scheme; mx rounds what the target sees; bf16: not packed"
+    text = (
+        "pack them in a scheme, losslessly with unary and exact (with the native backend, at about"
+        " 12 bits a value); mx rounds what the target reads, and needs torch; bf16: not packed"
+    )
     flags.add_choice(group, "kv", (BF16, *SCHEMES), text)
     flags.add_count(group, "kv-truncated", "low bits that the draft does not read", 4, low=0)
     text = "what a draft puts in their place"
@@ -149,11 +152,7 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
 
 # --- flags without effect -------------------------------------------------------------------------
 
-_TORCH_ALONE = {
-    "--kv": "needs packed keys and values",
-    "--codec": "needs decoded weights",
-}
-_NATIVE = "with --backend native, which decodes weights itself and keeps keys and values in BF16"
+_NATIVE = "with --backend native, which decodes weights itself"
 _TORCH, _GREEDY = "with the torch backend", "without --temperature above 0"
 _LOOKUP = "with --draft lookup"
 _BATCH = "with --batch above 1, which decodes plainly"
@@ -161,7 +160,6 @@ _DRAFT = ("--min-margin", *DRAFT_CACHE_FLAGS)
 _NATIVE_FLAGS = ("--threads", "--native-target", "--memory-limit")
 _KV = ("truncated", "fill", "group", "block", "order", "keep", "prune", "whole")
 _IGNORED: tuple[tuple[tuple[str, ...], Callable[[argparse.Namespace], bool], str], ...] = (
-    (("--kv",), lambda args: args.backend == "native" and args.kv != BF16, _NATIVE),
     (("--codec",), lambda args: args.backend == "native", _NATIVE),
     (_NATIVE_FLAGS, lambda args: args.backend == "torch", _TORCH),
     (("--top-k", "--top-p", "--seed"), lambda args: args.temperature == 0, _GREEDY),
@@ -228,9 +226,10 @@ def _against_native(args: argparse.Namespace) -> str:
     from cassandra_spec.model.backends import native_obstacle
     from cassandra_spec.native.engine_binding import MOST
 
-    for flag, why in _TORCH_ALONE.items():
-        if flag in args.given:
-            return f"{flag} {why}"
+    if "--codec" in args.given:
+        return "--codec needs decoded weights"
+    if args.kv == "mx":
+        return "--kv mx rounds what the target reads"
     if isinstance(args.gamma, int) and args.gamma > MOST:
         return f"--gamma is above {MOST}"
     return native_obstacle(args.source)
@@ -259,6 +258,8 @@ def identity_of(args: argparse.Namespace) -> list[object]:
 
     table = args.table and args.table.stat()
     found = [open_packed(args.source).digest, args.backend, args.native_target, args.threads]
+    if args.kv != BF16:
+        found += [args.kv, *(getattr(args, f"kv_{name}") for name in _KV)]
     return [*found, args.context, args.memory_limit, table and [table.st_size, table.st_mtime_ns]]
 
 
@@ -284,6 +285,7 @@ def opening_of(args: argparse.Namespace) -> Opening:
     from cassandra_spec.model.backends import Opening
 
     shared = {"table": args.table, "verify": args.verify, "context": args.context}
+    kv = _key_values(args)
     if args.backend == "native":
         from cassandra_spec.native.engine_binding import MAX_ROWS
 
@@ -291,8 +293,7 @@ def opening_of(args: argparse.Namespace) -> Opening:
             raise CassandraError(f"--batch must be from 1 to {MAX_ROWS}, not {args.batch}")
         limit = args.memory_limit and args.memory_limit * _MB
         native = {"threads": args.threads, "sequences": args.batch, "memory_limit": limit}
-        return Opening(native_target=args.native_target, **native, **shared)
-    kv = _key_values(args)
+        return Opening(native_target=args.native_target, kv=kv, **native, **shared)
     return Opening(kv=kv, codec=_codec(args), encoder=_encoder(args, kv), **shared)
 
 

@@ -28,9 +28,11 @@ from cassandra_spec.model.baking import open_table
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.native.batch import Batch
+from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import engine_library
 from cassandra_spec.native.forms import TARGETS, Target
+from cassandra_spec.native.key_values import ChunkSealer
 from cassandra_spec.native.models.reading import read_model_config
 from cassandra_spec.native.sampling import sampled_rounds
 
@@ -70,7 +72,7 @@ class Opening:
     context: int | None = None  # positions of a sequence; None: what the model takes unasked
     codec: Codec | None = None  # what decodes for torch; None: golden's
     encoder: Encoder | None = None  # what packs torch's keys and values; None: golden's
-    kv: KeyValueFormat | None = None  # of torch's keys and values; None: BF16
+    kv: KeyValueFormat | None = None  # of keys and values; None: BF16
 
 
 @contextmanager
@@ -102,10 +104,25 @@ def _open_native(source: Path, opening: Opening, settings: Settings) -> Iterator
         context=opening.context,
         memory_limit=opening.memory_limit,
         verify=opening.verify,
+        key_values=_chunk_sealer(opening),
     ) as engine:
         engine.use_table(_table(source, opening))
         tokenizer = load_tokenizer(source)
         yield _Native(engine, tokenizer, stop_tokens(tokenizer, source))
+
+
+def _chunk_sealer(opening: Opening) -> ChunkSealer | None:
+    """What packs keys and values for the native engine."""
+    if opening.kv is None:
+        return None
+    if not opening.kv.lossless:
+        raise CassandraError(
+            "the scheme of keys and values must be unary or exact with the native backend,"
+            f" not {opening.kv.format.scheme}, which rounds what the target reads"
+        )
+    from cassandra_spec.model.speculative.chunks import FormatSealer  # takes seconds: torch
+
+    return FormatSealer(kv=opening.kv, codec=NativeCodec())
 
 
 def _table(source: Path, opening: Opening) -> NgramTable | None:

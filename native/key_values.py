@@ -55,8 +55,8 @@ class SealedForm:
             )
 
     def check_size(self, head_size: int) -> None:
-        """Raise unless groups fit the heads of a model."""
-        if self.by_token and head_size % self.group:
+        """Raise unless groups that share an exponent fit the heads of a model."""
+        if self.rule == "aligned" and self.by_token and head_size % self.group:
             raise CassandraError(
                 f"group must divide the head size {head_size} in the order token, not {self.group}"
             )

@@ -46,7 +46,7 @@ class FormatSealer:
         )
 
     def seal(self, patterns: Values) -> tuple[Values, Values]:
-        """Return what target and draft read of uint16 [layers, CHUNK, heads, head size] patterns."""
+        """Return what target and draft read of patterns [layers, CHUNK, heads, head size]."""
         encoder = self.encoder
         if encoder is None and not self.kv.prune:
             encoder = GoldenEncoder(self.codec)
