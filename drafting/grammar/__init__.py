@@ -1,6 +1,7 @@
 """Structured output: grammars that a reply must match, compiled by llguidance."""
 
 from cassandra_spec.drafting.grammar.compiler import (
+    JSON_STYLE,
     MOST_BYTES,
     Grammar,
     GrammarCompiler,
@@ -10,6 +11,7 @@ from cassandra_spec.drafting.grammar.compiler import (
 from cassandra_spec.drafting.grammar.state import GrammarState
 
 __all__ = [
+    "JSON_STYLE",
     "MOST_BYTES",
     "Grammar",
     "GrammarCompiler",

@@ -29,7 +29,7 @@ _COMPILED_BYTES = 1 << 22
 _STACK = 1 << 21  # bytes for the child's compilation, a quarter of what threads have here
 _KEPT = 32  # compiled grammars that later requests find
 
-_JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+JSON_STYLE: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """Spaces as Python's ``json.dumps`` puts them: the model chooses none, so they cost nothing."""
 
 
@@ -160,5 +160,5 @@ def _native_form(syntax: Syntax, text: str) -> str:
     from llguidance import LLMatcher, grammar_from
 
     if syntax == "json_schema":
-        return str(LLMatcher.grammar_from_json_schema(text, defaults=_JSON_STYLE))
+        return str(LLMatcher.grammar_from_json_schema(text, defaults=JSON_STYLE))
     return str(grammar_from(syntax, text))
