@@ -10,7 +10,7 @@ import collections
 import dataclasses
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 from cassandra_spec.drafting.bounded import TextChild
@@ -55,10 +55,11 @@ class Grammar:
 
     text: GrammarText
     matcher: Any  # of llguidance, at the beginning of a reply
+    tokens: Any  # its tokenizer
 
     def begin(self, prompt: Sequence[int]) -> GrammarState:
         """Return the place before the first token of a reply."""
-        return GrammarState(self.matcher.deep_copy())
+        return GrammarState(self.matcher.deep_copy(), self.tokens)
 
 
 class GrammarCompiler:
@@ -72,7 +73,7 @@ class GrammarCompiler:
         self._tokenizer, self._stop_tokens = tokenizer, stop_tokens
         self._lock = threading.Lock()
         self._child = TextChild("the grammar")
-        self._compile: Callable[[str], Any] | None = None
+        self._tokens: Any = None
         self._known: collections.OrderedDict[GrammarText, Grammar] = collections.OrderedDict()
 
     def compile(self, text: GrammarText) -> Grammar:
@@ -83,19 +84,17 @@ class GrammarCompiler:
         """
         with self._lock:
             if text not in self._known:
-                self._known[text] = Grammar(text, self._compiled(text))
+                self._known[text] = self._compiled(text)
             self._known.move_to_end(text)
             while len(self._known) > _KEPT:
                 self._known.popitem(last=False)
             return self._known[text]
 
-    def _compiled(self, text: GrammarText) -> Any:
-        if self._compile is None:
-            self._compile = _compile_over(self._tokenizer, self._stop_tokens)
-        compile_text = self._compile
+    def _compiled(self, text: GrammarText) -> Grammar:
+        tokens = self._tokens = self._tokens or _read_tokens(self._tokenizer, self._stop_tokens)
         try:
             answer = self._child.text(
-                lambda request: _try(compile_text, *request),
+                lambda request: _try(tokens, *request),
                 [text.syntax, text.text],
                 seconds=SECONDS,
                 size=_COMPILED_BYTES,
@@ -106,13 +105,12 @@ class GrammarCompiler:
         found = json.loads(answer)
         if "error" in found:
             raise CassandraError(f"{text.syntax} must be a grammar to compile: {found['error']}")
-        return compile_text(found["grammar"])
+        return Grammar(text, _matcher(tokens, found["grammar"]), tokens)
 
 
-def _compile_over(tokenizer: Any, stop_tokens: frozenset[int]) -> Callable[[str], Any]:
-    """Return what makes a matcher of a grammar in llguidance's own form."""
+def _read_tokens(tokenizer: Any, stop_tokens: frozenset[int]) -> Any:
+    """Return llguidance's form of a tokenizer."""
     try:
-        from llguidance import LLMatcher, LLParserLimits
         from llguidance.hf import from_tokenizer
     except ModuleNotFoundError as error:
         package = "llguidance: pip install 'cassandra-spec[grammar]'"
@@ -120,35 +118,41 @@ def _compile_over(tokenizer: Any, stop_tokens: frozenset[int]) -> Callable[[str]
     if not stop_tokens:
         raise CassandraError("a grammar must have a model with stop tokens, and this has none")
     try:
-        tokens = from_tokenizer(tokenizer, eos_token=sorted(stop_tokens))
+        return from_tokenizer(tokenizer, eos_token=sorted(stop_tokens))
     except Exception as error:
         why = one_line(str(error))
         raise CassandraError(
             f"a grammar must have a tokenizer that llguidance reads: {why}"
         ) from error
+
+
+def _matcher(tokens: Any, grammar: str) -> Any:
+    """Return the matcher of a grammar in llguidance's own form."""
+    from llguidance import LLMatcher, LLParserLimits
+
     limits = LLParserLimits(verbose_errors=False)
-    return lambda grammar: LLMatcher(tokens, grammar, log_level=0, limits=limits)
+    return LLMatcher(tokens, grammar, log_level=0, limits=limits)
 
 
 # --- in the child -------------------------------------------------------------------------------
 
 
-def _try(compile_text: Callable[[str], Any], syntax: Syntax, text: str) -> str:
+def _try(tokens: Any, syntax: Syntax, text: str) -> str:
     """Return the grammar in llguidance's form, or why it is none, as JSON."""
     found: list[dict[str, str]] = []
     threading.stack_size(_STACK)
-    thread = threading.Thread(target=lambda: found.append(_checked(compile_text, syntax, text)))
+    thread = threading.Thread(target=lambda: found.append(_checked(tokens, syntax, text)))
     thread.start()
     thread.join()
     return json.dumps(found[0])
 
 
-def _checked(compile_text: Callable[[str], Any], syntax: Syntax, text: str) -> dict[str, str]:
+def _checked(tokens: Any, syntax: Syntax, text: str) -> dict[str, str]:
     try:
         grammar = _native_form(syntax, text)
     except (ValueError, RecursionError) as error:
         return {"error": one_line(str(error))}
-    matcher = compile_text(grammar)
+    matcher = _matcher(tokens, grammar)
     possible = not matcher.is_error() and any(matcher.compute_bitmask())
     if possible and not matcher.is_error():
         return {"grammar": grammar}
