@@ -27,7 +27,7 @@ from tests.drafting.processors import naive_reply
 from tests.model.byte_model import compiled, logits_after, opened, pack_byte_model
 
 STOPS = frozenset({END})
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "name": {"type": "string", "maxLength": 6},

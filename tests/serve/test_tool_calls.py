@@ -115,7 +115,7 @@ def test_calls_that_were_cut_off_are_content(form: CallFormat) -> None:
 
 def test_what_templates_are_given() -> None:
     call = json.loads(WEATHER)
-    chat = [
+    chat: list[dict[str, Any]] = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Weather?"},
         {"role": "assistant", "content": "", "tool_calls": [call]},
