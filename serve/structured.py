@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from cassandra_spec.drafting.grammar import GrammarText
 from cassandra_spec.golden import CassandraError
@@ -19,11 +20,13 @@ Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    @field_validator("*", mode="before")
+    @model_validator(mode="before")
     @classmethod
-    def _null_is_absent(cls, value: Any, info: Any) -> Any:
-        field = cls.model_fields[info.field_name]
-        return field.default if value is None and not field.is_required() else value
+    def _without_nulls(cls, value: Any) -> Any:
+        """Clients send null for what is not there."""
+        if not isinstance(value, dict):
+            return value
+        return {name: each for name, each in value.items() if each is not None}
 
 
 class SchemaFormat(_Body):
@@ -96,6 +99,33 @@ class NamedTool(_Body):
     function: FunctionName
 
 
+class CalledFunction(_Body):
+    """The name and the arguments of a call."""
+
+    name: str
+    arguments: str
+
+    @field_validator("arguments")
+    @classmethod
+    def _is_json(cls, value: str) -> str:
+        if not isinstance(json.loads(value), dict):
+            raise ValueError("must be a JSON object")
+        return value
+
+
+class AskedCall(_Body):
+    """A call in an earlier message of the assistant."""
+
+    id: str = ""
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The call with its arguments as an object."""
+        return {"name": self.function.name, "arguments": json.loads(self.function.arguments)}
+
+
 class ToolFields(BaseModel):
     """What chats have for tools."""
 
@@ -125,33 +155,22 @@ def _refuse_choice(must: str) -> Any:
     raise ApiError(400, f"tool_choice {must}", param="tool_choice", code="invalid_value")
 
 
-def grammar_text(
-    form: TextFormat | JsonObject | JsonSchema | GrammarFormat, tools: ToolFields, calls: CallFormat
-) -> GrammarText | None:
+def grammar_text(form: Format, tools: ToolFields | None, calls: CallFormat) -> GrammarText | None:
     """Return the grammar that a reply must match; None: any text.
 
-    Raises :class:`ApiError` if it is too long, or both tools and a grammar are asked for.
+    Raises :class:`CassandraError` if it is too long, or a grammar and tools are asked for.
     """
-    try:
-        if not tools.callable:
-            return _format_grammar(form)
-        content = schema_of(form)
-        if isinstance(form, GrammarFormat) and not tools.must_call:
-            raise CassandraError("response_format must not be a grammar where tools may be called")
-        functions = [(tool.function.name, tool.function.parameters) for tool in tools.callable]
-        text = calls_grammar(
-            functions,
-            calls,
-            content=content,
-            text=not tools.must_call,
-            several=tools.parallel_tool_calls,
-        )
-        return GrammarText(syntax="lark", text=text)
-    except CassandraError as error:
-        raise ApiError(400, str(error), param="response_format", code="invalid_value") from error
+    if tools is None or not tools.callable:
+        return _format_grammar(form)
+    if isinstance(form, GrammarFormat) and not tools.must_call:
+        raise CassandraError("response_format must not be a grammar where tools may be called")
+    functions = [(tool.function.name, tool.function.parameters) for tool in tools.callable]
+    more = {"text": not tools.must_call, "several": tools.parallel_tool_calls}
+    text = calls_grammar(functions, calls, content=schema_of(form), **more)
+    return GrammarText(syntax="lark", text=text)
 
 
-def schema_of(form: TextFormat | JsonObject | JsonSchema | GrammarFormat) -> dict[str, Any] | None:
+def schema_of(form: Format) -> dict[str, Any] | None:
     """Return the JSON Schema of a format, if it is one."""
     if isinstance(form, JsonSchema):
         return form.json_schema.schema_
@@ -159,7 +178,7 @@ def schema_of(form: TextFormat | JsonObject | JsonSchema | GrammarFormat) -> dic
 
 
 def _format_grammar(
-    form: TextFormat | JsonObject | JsonSchema | GrammarFormat,
+    form: Format,
 ) -> GrammarText | None:
     if isinstance(form, GrammarFormat):
         return GrammarText(syntax=form.syntax, text=form.definition)
