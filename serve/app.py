@@ -290,7 +290,8 @@ class _Replies:
             text = grammar_text(asked.response_format, tools, self._calls)
             return [self._grammars.compile(text)] if text else []
         except CassandraError as error:
-            raise ApiError(400, str(error), param=param, code="invalid_value") from error
+            message = f"{param}: {error}"
+            raise ApiError(400, message, param=param, code="invalid_value") from error
 
     def _settings(
         self, asked: _Asked, prompt: int, number: int, grammars: Sequence[Grammar]

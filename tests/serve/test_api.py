@@ -211,7 +211,7 @@ def test_models(client: openai.OpenAI) -> None:
         ({"top_logprobs": 2}, "top_logprobs", "invalid_value"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "invalid_value"),
         ({"echo": True}, "echo", "unsupported_parameter"),
-        ({"tools": [{"type": "function"}]}, "tools", "unsupported_parameter"),
+        ({"tools": [{"type": "function"}]}, "tools", "missing_parameter"),
         ({"logit_bias": {"3": 101}}, "logit_bias", "invalid_value"),
         ({"logit_bias": {"x": 1}}, "logit_bias", "invalid_value"),
         ({"logit_bias": {"96": 1}}, "logit_bias", "invalid_value"),
