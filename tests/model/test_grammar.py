@@ -43,7 +43,7 @@ GRAMMARS = {
     "regex": compiled("regex", "(abc|abd|nana){4,9}[a-f]{3}"),
     "lark": compiled("lark", 'start: "[" start "]" start | "ab" | "c"'),
 }
-PROMPTS = [np.random.default_rng(at).integers(1, 270, 4 + 7 * at).tolist() for at in range(3)]
+PROMPTS = [np.random.default_rng(at).integers(1, 270, 4 + 7 * at).tolist() for at in range(2)]
 DRAFTS: tuple[dict[str, Any], ...] = (
     {"gamma": 4, "draft": "hybrid"},
     {"gamma": 3, "draft": "model"},
