@@ -55,7 +55,7 @@ class Answer:
         choices = []
         for index, event in enumerate(map(self._split, range(len(events)), events)):
             text = self._echoes.get(index, "") + event.text
-            message = {"role": "assistant", "content": text, "refusal": None}
+            message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
             if calls := self._bodies(index):
                 message |= {"tool_calls": calls, "content": text or None}
             content = {"message": message} if self._chat else {"text": text}

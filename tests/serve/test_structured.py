@@ -96,7 +96,7 @@ def create(client: openai.OpenAI, **fields: Any) -> Any:
 
 def streamed(client: openai.OpenAI, **fields: Any) -> tuple[str, list[Any], str]:
     """Content, calls and the end of a streamed reply."""
-    content, calls, reason = "", [], ""
+    content, calls, reason = "", list[Any](), ""
     for chunk in create(client, stream=True, **fields):
         [choice] = chunk.choices
         content += choice.delta.content or ""
