@@ -34,6 +34,8 @@ examples:
   casspec generate packed --prompt "Hello." --draft hybrid --table packed/table.safetensors
   casspec generate packed --prompt "Count to ten." --stop "7"
   casspec generate packed --prompt "Tell a story." --temperature 0.8 --top-p 0.95 --seed 1
+  casspec generate packed --prompt "Ann is 34." --json-schema person.json
+  casspec generate packed --prompt "Is it?" --regex "(Yes|No)\\."
   casspec generate packed --prompt "Hello." --json | jq .report.acceptance_rate
   casspec generate packed --prompt "Hello." --draft hybrid --trace hello.html
   casspec generate packed --prompt "Hello." --max-tokens 64 --codec rtl --kv exact --kv-order token

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from cassandra_spec.casspec.grammar_flags import add_grammar, grammar_of, with_grammar
 from cassandra_spec.drafting.settings import (
     ADAPTIVE,
     BEST_MARGIN,
@@ -48,6 +49,7 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     flags.add_switch(parser, "verify", text)
     add_drafts(parser)
     _add_sampling(parser)
+    add_grammar(parser)
     add_backend(parser)
 
 
@@ -235,9 +237,9 @@ def open_backend(args: argparse.Namespace) -> Iterator[tuple[CheckedBackend, Set
     args.reasons = {f"the {args.backend} backend": reason}
     reason = choose_target(args)
     args.reasons[f"the native target {args.native_target}"] = reason
-    settings = settings_of(args)
+    settings, grammar = settings_of(args), grammar_of(args)
     with BACKENDS[args.backend](args.source, opening_of(args), settings) as backend:
-        yield backend, settings
+        yield backend, with_grammar(settings, grammar, backend)
         if args.verify:
             backend.verify()
 

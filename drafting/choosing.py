@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from cassandra_spec.drafting.grammar.guide import guided
+from cassandra_spec.drafting.grammar.state import GrammarState
 from cassandra_spec.drafting.levels import accept_greedy
 from cassandra_spec.drafting.processors import Logits
 from cassandra_spec.drafting.proposal import Node, Proposal
@@ -75,6 +77,8 @@ class Chooser:
         self._prompt, self._settings = prompt, settings
         self._random = np.random.default_rng(settings.seed) if random is None else random
         self._states = [each.begin(prompt) for each in settings.processors]
+        grammars = [each for each in self._states if isinstance(each, GrammarState)]
+        self._grammar = grammars[0] if grammars else None
         self._over = False  # a stop token was taken
         self._scores: list[Score] = [] if scores is None else scores
         self._chosen: list[Score] = []  # since the last tokens that were emitted
@@ -98,6 +102,35 @@ class Chooser:
         n, last = verify(self._distributions(drafted, logits), q, drafted, self._random)
         self._take(last, logits[n])
         return tuple(range(n)), last
+
+    def propose(self, draft: Callable[[], Proposal], budget: int) -> Proposal:
+        """Return a proposal of at most ``budget`` nodes that a grammar has completed.
+
+        ``draft`` makes one. It is not asked where the grammar is certain of the next token, or
+        where there is nothing to draft.
+        """
+        state = self._grammar
+        if state is None or not (budget and self._settings.drafts_grammar):
+            return draft()
+        return guided(Proposal() if state.guess() is not None else draft(), state, budget)
+
+    def forced(self, most: int) -> list[int]:
+        """Take and return the next tokens that a grammar forces, at most ``most``.
+
+        No logits can change them, so they need no row that chooses them. A reply has them one by
+        one if it draws a random number for each, or needs their log-probabilities.
+        """
+        found, settings = list[int](), self._settings
+        alone = settings.sampling != GREEDY or settings.logprobs is not None
+        if self._grammar is None or alone or not settings.drafts_grammar:
+            return found
+        while len(found) < most and not self._over:
+            token = self._grammar.forced()
+            if token is None:
+                break
+            found.append(token)
+            self._advance(token)
+        return found
 
     def first(self, logits: NDArray[np.float32]) -> int:
         """Return the token that follows a row [vocabulary] without drafts."""
@@ -152,6 +185,9 @@ class Chooser:
     def _take(self, token: int, row: Logits) -> None:
         if self._settings.logprobs is not None:
             self._chosen.append(score(row, token, self._settings.logprobs))
+        self._advance(token)
+
+    def _advance(self, token: int) -> None:
         self._over = self._over or token in self._settings.stop_tokens
         for state in self._states:
             if not self._over:

@@ -6,6 +6,7 @@ A session is of any runtime; what it gives is an array of numpy, or a tensor on 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -180,7 +181,7 @@ def decode(
     yield emitted
     while left and not over:
         position = len(context) - 1
-        proposal = drafter.propose(context, left - 1)
+        proposal = chooser.propose(partial(drafter.propose, context, left - 1), left - 1)
         logits = np.asarray(session.target(context[-1], proposal.nodes, position))
         path, last = chooser.choose(proposal, logits)
         session.keep(path)

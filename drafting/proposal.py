@@ -26,6 +26,7 @@ COPIES = "lookup"
 TABLE = "table"
 RECYCLED = "recycled"
 ALTERNATIVES = "second best"
+GRAMMAR = "grammar"
 """Sources of nodes, as reports name them."""
 
 LOW = (COPIES, TABLE, RECYCLED)

@@ -37,14 +37,16 @@ class Levels:
     rows: int = 7  # nodes of a verification that are filled up
     alternatives: int = 2  # second-best tokens of the draft view in a verification, at most
     alternative_margin: float = 1.5  # they are of margins below this
+    grammar: bool = True  # what a grammar makes certain is drafted
 
     def __post_init__(self) -> None:
         for name, least in {"low": 0, "branches": 1, "rows": 0, "alternatives": 0}.items():
             value = getattr(self, name)
             if not (isinstance(value, int) and value >= least):
                 raise CassandraError(f"{name} must be at least {least}, not {value!r}")
-        if not isinstance(self.tail, bool):
-            raise CassandraError(f"tail must be True or False, not {self.tail!r}")
+        for name in ("tail", "grammar"):
+            if not isinstance(getattr(self, name), bool):
+                raise CassandraError(f"{name} must be True or False, not {getattr(self, name)!r}")
         margin = self.alternative_margin
         if not (isinstance(margin, int | float) and margin >= 0):
             raise CassandraError(f"alternative_margin must be a number from 0 on, not {margin!r}")
@@ -162,6 +164,11 @@ class Settings:
     def needs_logits(self) -> bool:
         """Whether a reply needs the target's logits, not the best tokens alone."""
         return self.sampling != GREEDY or bool(self.processors) or self.logprobs is not None
+
+    @property
+    def drafts_grammar(self) -> bool:
+        """Whether rounds may have tokens that a grammar makes certain."""
+        return self.gamma != 0 and self.draft != "none" and self.levels.grammar
 
     @property
     def uses_draft_view(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import weakref
@@ -29,7 +30,7 @@ _UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer makes of a part of
 _WINDOW = 16  # tokens whose text may still depend on one another
 
 
-Prompt = str | Sequence[Mapping[str, str]]
+Prompt = str | Sequence[Mapping[str, Any]]
 """The text of a user, or the messages of a chat with ``role`` and ``content``."""
 
 
@@ -38,16 +39,22 @@ Turn = Literal["reply", "continue", "none"]
 
 
 def encode_prompt(
-    tokenizer: Any, prompt: Prompt, *, raw: bool = False, turn: Turn = "reply"
+    tokenizer: Any,
+    prompt: Prompt,
+    *,
+    raw: bool = False,
+    turn: Turn = "reply",
+    tools: Sequence[Mapping[str, Any]] = (),
 ) -> list[int]:
     """The tokens of a prompt, in the chat template if the tokenizer has one.
 
-    ``turn`` says what the template puts behind the last message. ``raw`` text is taken as it is,
+    ``turn`` says what the template puts behind the last message, which shows ``tools`` if it knows
+    them. ``raw`` text is taken as it is,
     without a template. Raises :class:`CassandraError` if the template is missing for several
     messages, fails, takes too long or makes too much text.
     """
     special = raw or not tokenizer.chat_template
-    text = _in_template(tokenizer, prompt, raw=raw, turn=turn)
+    text = _in_template(tokenizer, prompt, raw=raw, turn=turn, tools=tools)
     return encode_text(tokenizer, text, special=special)
 
 
@@ -70,7 +77,14 @@ def encode_text(tokenizer: Any, text: str, *, special: bool = True) -> list[int]
     return list(tokenizer(text, add_special_tokens=special).input_ids)
 
 
-def _in_template(tokenizer: Any, prompt: Prompt, *, raw: bool = False, turn: Turn = "reply") -> str:
+def _in_template(
+    tokenizer: Any,
+    prompt: Prompt,
+    *,
+    raw: bool = False,
+    turn: Turn = "reply",
+    tools: Sequence[Mapping[str, Any]] = (),
+) -> str:
     chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     if raw or not tokenizer.chat_template:
         if len(chat) > 1:
@@ -79,13 +93,14 @@ def _in_template(tokenizer: Any, prompt: Prompt, *, raw: bool = False, turn: Tur
     return _child(tokenizer).text(
         lambda asked: tokenizer.apply_chat_template(
             asked[0],
+            tools=asked[2] or None,
             tokenize=False,
             add_generation_prompt=asked[1] == "reply",
             continue_final_message=asked[1] == "continue",
         ),
-        [chat, turn],
+        [chat, turn, list(tools)],
         seconds=TEMPLATE_SECONDS,
-        size=TEMPLATE_BYTES + 8 * sum(len(message["content"]) for message in chat),
+        size=TEMPLATE_BYTES + 8 * len(json.dumps([chat, list(tools)])),
     )
 
 

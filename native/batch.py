@@ -8,7 +8,7 @@ in plain passes when another one comes, and the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -148,7 +148,7 @@ class Batch:
         drawn = sum(wanted[slot] for slot in order if self._running[slot].settings.needs_logits)
         rows = self._rows(counts, wanted, order)
         best, logits = self._engine.run_rows(rows, last=sum(wanted.values()), drawn=drawn)
-        tokens, failed, at = dict[int, int](), dict[int, CassandraError](), 0
+        tokens, failed, at = dict[int, list[int]](), dict[int, CassandraError](), 0
         for slot in order:
             sequence, row = self._running[slot], at - (len(best) - drawn)
             if sequence.settings.needs_logits:
@@ -156,18 +156,18 @@ class Batch:
                 try:
                     sequence.score(own)
                     if slot in ready:
-                        tokens[slot] = sequence.choose(own)
+                        tokens[slot] = [sequence.choose(own), *sequence.forced()]
                 except CassandraError as error:  # of its processors: the others go on
                     failed[slot] = error
             elif wanted[slot]:
-                tokens[slot] = best[at]
+                tokens[slot] = [best[at]]
             at += wanted[slot]
             sequence.position += counts[slot]
         for slot in failed:
             self.release(slot)
         for slot in tokens:
             self._trace(self._running[slot])
-        emitted = [self._emit(slot, self._running[slot].end(tokens[slot])) for slot in tokens]
+        emitted = [each for slot in tokens for each in self._take(slot, tokens[slot])]
         return emitted + [Emitted(slot, -1, True, error) for slot, error in failed.items()]
 
     def _wanted(self, slot: int, count: int) -> int:
@@ -176,6 +176,14 @@ class Batch:
         if sequence.settings.prompt_logprobs and not sequence.begun:
             return count
         return int(count == sequence.waiting)
+
+    def _take(self, slot: int, tokens: Sequence[int]) -> Iterator[Emitted]:
+        """Emit the token of a plain pass and those that it forces, up to the end of the reply."""
+        for token in tokens:
+            emitted = self._emit(slot, self._running[slot].end(token))
+            yield emitted
+            if emitted.over:
+                return
 
     def _trace(self, sequence: _Sequence) -> None:
         """Count the token that follows a plain pass, which may be that over the prompt."""
@@ -267,6 +275,10 @@ class _Sequence:
     def speculates(self) -> bool:
         """Whether a round can be next."""
         return self.settings.gamma != 0 and self.waiting == 1
+
+    def forced(self) -> list[int]:
+        """The tokens that a grammar forces after one that was chosen; later passes read them."""
+        return self.chooser.forced(self.left - 1) if self.trace is None else []
 
     def score(self, logits: NDArray[np.float32]) -> None:
         """Take the logits of all rows of the prompt in a pass, if they are wanted."""

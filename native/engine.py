@@ -10,7 +10,6 @@ reply is token for token that of plain decoding (docs/software/lossless.md).
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +34,7 @@ from cassandra_spec.drafting import (
     Outcome,
     Plan,
     Policy,
+    Proposal,
     Report,
     Score,
     Settings,
@@ -50,11 +50,15 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.arrays import int32, pointer
 from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.engine_binding import (
+    DRAFT,
     MOST,
     NOT_FINITE,
     PROMPT_ROWS,
+    VERIFY,
+    RoundRequest,
     RoundResult,
     Row,
+    given_nodes,
     outcome_of,
     pass_rows,
     round_request,
@@ -479,8 +483,35 @@ class Engine(LoadedModel):
         request = round_request(
             plan, settings, budget, self.config.vocabulary, stops, slot, position
         )
-        result = RoundResult()
         self._seal_chunks(slot, position)
+        if chooser:
+            outcome, token = self._choose(position, request, chooser)
+        else:
+            result = self._run_stage(position, request, RoundResult())
+            outcome, token = outcome_of(result), result.next
+        return outcome, [*(outcome.proposal.nodes[at].token for at in outcome.path), token]
+
+    def _choose(
+        self, position: int, request: RoundRequest, chooser: Chooser
+    ) -> tuple[Outcome, int]:
+        """A round whose tokens are chosen by their logits, and the last of them."""
+
+        def draft() -> Proposal:
+            request.stage = DRAFT
+            return outcome_of(self._run_stage(position, request, RoundResult())).proposal
+
+        proposal = chooser.propose(draft, request.budget)
+        request.stage = VERIFY
+        result = self._run_stage(position, request, given_nodes(proposal.nodes))
+        path, token = chooser.choose(proposal, self._last_logits(1 + len(proposal.nodes)))
+        rows = np.array(path, np.int32) + np.int32(1)
+        kept = pointer("rows", rows, np.int32, len(path))
+        self._library.cassandra_engine_keep(self._open(), request.slot, position, kept, len(path))
+        seconds = result.verify_seconds
+        return Outcome(proposal=proposal, path=path, verify_seconds=seconds), token
+
+    def _run_stage(self, position: int, request: RoundRequest, result: RoundResult) -> RoundResult:
+        """Run what a request asks for; ``result`` has the nodes of a verification alone."""
         status = self._library.cassandra_engine_round(
             self._open(),
             pointer("history", self._history, np.int32, self.context + 1),
@@ -489,20 +520,7 @@ class Engine(LoadedModel):
             ctypes.byref(result),
         )
         self._require_pass(status)
-        outcome, token = outcome_of(result), result.next
-        if chooser:
-            outcome, token = self._choose(slot, position, outcome, chooser)
-        return outcome, [*(outcome.proposal.nodes[at].token for at in outcome.path), token]
-
-    def _choose(
-        self, slot: int, position: int, outcome: Outcome, chooser: Chooser
-    ) -> tuple[Outcome, int]:
-        """The outcome of a deferred round whose logits have been computed, and its last token."""
-        path, token = chooser.choose(outcome.proposal, self._last_logits(1 + outcome.drafted))
-        rows = np.array(path, np.int32) + np.int32(1)
-        kept = pointer("rows", rows, np.int32, len(path))
-        self._library.cassandra_engine_keep(self._open(), slot, position, kept, len(path))
-        return dataclasses.replace(outcome, path=path), token
+        return result
 
     def _policy(self, settings: Settings) -> Policy:
         """An adaptive one goes on over replies with the same sources of drafts."""

@@ -15,6 +15,7 @@ from cassandra_spec.drafting import (
     ALTERNATIVES,
     COPIES,
     DRAFT_VIEW,
+    GRAMMAR,
     RECYCLED,
     TABLE,
     DraftPass,
@@ -43,8 +44,11 @@ PROMPT_ROWS = 128
 MOST = MAX_ROWS - 1
 """The largest gamma: a round is verified in one pass."""
 
-SOURCES = (DRAFT_VIEW, COPIES, TABLE, RECYCLED, ALTERNATIVES)
+SOURCES = (DRAFT_VIEW, COPIES, TABLE, RECYCLED, ALTERNATIVES, GRAMMAR)
 """Sources of nodes by number (low.h)."""
+
+WHOLE, DRAFT, VERIFY = range(3)
+"""Parts of a round (``Stage`` of engine.h)."""
 
 NOT_FINITE = -3
 """What a pass returns whose logits are NaN or infinite."""
@@ -76,7 +80,7 @@ class RoundRequest(CheckedStructure):
         *((name, c_float) for name in ("min_margin", "alternative_margin")),
         *((name, c_int32) for name in ("budget", "model", "low", "rows")),
         *((name, c_int32) for name in ("branches", "alternatives", "uses_low", "slot")),
-        *((name, c_int32) for name in ("deferred", "sinks", "start")),
+        *((name, c_int32) for name in ("stage", "sinks", "start")),
         ("stop_count", c_int32),
         ("stops", c_void_p),
     )
@@ -280,7 +284,7 @@ def round_request(
         alternatives=min(levels.alternatives, MOST) * settings.uses_low_drafter,
         uses_low=settings.uses_low_drafter,
         slot=slot,
-        deferred=settings.needs_logits,
+        stage=WHOLE,
         sinks=settings.draft_cache.sinks,
         start=settings.draft_cache.start(position),
         stop_count=len(stops),
@@ -304,6 +308,15 @@ def outcome_of(result: RoundResult) -> Outcome:
         path=tuple(result.path[: result.accepted]),
         verify_seconds=result.verify_seconds,
     )
+
+
+def given_nodes(nodes: Sequence[Node]) -> RoundResult:
+    """The nodes of a proposal, for their verification."""
+    given = RoundResult(nodes=len(nodes))
+    for at, node in enumerate(nodes):
+        given.tokens[at], given.parents[at] = node.token, node.parent
+        given.confidences[at], given.sources[at] = node.confidence, SOURCES.index(node.source)
+    return given
 
 
 def table_orders(table: NgramTable | None) -> ctypes.Array[TableOrder]:

@@ -25,6 +25,7 @@ EXTRAS = {
     "matplotlib": "plots",
     **dict.fromkeys(("fastapi", "prometheus_client", "uvicorn"), "serve"),
     "distributed": "cluster",
+    "llguidance": "grammar",
     "lm_eval": "eval",
 }
 """Modules of other packages, and the extra of the project that installs each."""

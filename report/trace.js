@@ -7,6 +7,7 @@ const SOURCES = new Map([ // by the names that reports use: class, and what it s
   ["lookup", ["lookup", "copied from the text before, accepted"]],
   ["table", ["table", "from the table, accepted"]],
   ["recycled", ["recycled", "what the target held likely before, accepted"]],
+  ["grammar", ["grammar", "the only text that the grammar allows"]],
 ]);
 
 function element(tag, fields = {}, ...inside) {

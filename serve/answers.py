@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 import uuid
@@ -10,6 +11,7 @@ from typing import Any
 
 from cassandra_spec.serve.logprobs import TokenTexts
 from cassandra_spec.serve.scheduler import Event
+from cassandra_spec.serve.tool_calls import CallFormat, CallText
 
 DONE = b"data: [DONE]\n\n"
 
@@ -18,7 +20,8 @@ class Answer:
     """The replies to one request, in the bodies of its kind: ``chat`` or ``text``.
 
     ``prompts`` are the tokens of each prompt, which has ``n`` replies. ``echoes`` are texts that
-    come before the replies to each; ``texts`` makes texts of scored tokens.
+    come before the replies to each; ``texts`` makes texts of scored tokens. Replies may have
+    ``calls`` of functions, written in this form.
     """
 
     def __init__(
@@ -31,6 +34,7 @@ class Answer:
         n: int = 1,
         echoes: Sequence[str] = (),
         texts: TokenTexts | None = None,
+        calls: CallFormat | None = None,
     ) -> None:
         self._chat = kind == "chat"
         self._head = {
@@ -43,14 +47,17 @@ class Answer:
         self._echoes = {at: echoes[at // n] for at in range(n * len(echoes))}  # to come
         self._replies = n * len(prompts)
         self._texts = texts
+        self._calls = [CallText(calls) for _ in range(self._replies)] if calls else []
         self._offsets = [0] * self._replies  # characters of scored tokens so far
 
     def whole(self, events: Sequence[Event]) -> dict[str, Any]:
         """The body of replies that were not streamed, by their events."""
         choices = []
-        for index, event in enumerate(events):
+        for index, event in enumerate(map(self._split, range(len(events)), events)):
             text = self._echoes.get(index, "") + event.text
-            message = {"role": "assistant", "content": text, "refusal": None}
+            message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+            if calls := self._bodies(index):
+                message |= {"tool_calls": calls, "content": text or None}
             content = {"message": message} if self._chat else {"text": text}
             scores = self._scores(index, event)
             choices.append(_choice(index, content, event.finish_reason, scores))
@@ -65,6 +72,7 @@ class Answer:
 
     def piece(self, index: int, event: Event, *, usage: bool) -> bytes:
         """What an event of a reply adds to a stream."""
+        event = self._split(index, event)
         reason, scores = event.finish_reason, self._scores(index, event)
         data = self._trace(event, usage)
         if not self._chat:
@@ -72,7 +80,23 @@ class Answer:
             return data + self._piece(index, text, usage, reason, scores)
         if event.text or event.scores:
             data += self._piece(index, {"content": event.text}, usage, scores=scores)
+        if calls := self._bodies(index):
+            numbered = [{"index": at, **call} for at, call in enumerate(calls)]
+            data += self._piece(index, {"tool_calls": numbered}, usage)
         return data + self._piece(index, {}, usage, reason) if reason else data
+
+    def _split(self, index: int, event: Event) -> Event:
+        """The event of a reply without the text of its calls."""
+        if not self._calls:
+            return event
+        reason = event.finish_reason
+        content = self._calls[index].add(event.text, last=bool(reason))
+        reason = "tool_calls" if self._calls[index].calls else reason
+        return dataclasses.replace(event, text=content, finish_reason=reason)
+
+    def _bodies(self, index: int) -> list[dict[str, Any]]:
+        """The calls of a reply that has ended."""
+        return [call.body for call in self._calls[index].calls] if self._calls else []
 
     def _scores(self, index: int, event: Event) -> dict[str, Any] | None:
         if self._texts is None:

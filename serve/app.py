@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from cassandra_spec.drafting import Prompt, Sampling, Settings, encode_prompt
+from cassandra_spec.drafting.grammar import Grammar, GrammarCompiler
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.report.trace_page import live_page
 from cassandra_spec.serve.answers import Answer, error_event
@@ -29,6 +30,8 @@ from cassandra_spec.serve.logprobs import TokenTexts
 from cassandra_spec.serve.metrics import Metrics
 from cassandra_spec.serve.requests import ChatRequest, CompletionRequest, read_request
 from cassandra_spec.serve.scheduler import BusyError, Event, Job, Scheduler
+from cassandra_spec.serve.structured import grammar_text
+from cassandra_spec.serve.tool_calls import call_format, with_tools
 
 _Asked = ChatRequest | CompletionRequest
 
@@ -179,6 +182,10 @@ class _Replies:
         self._served, self._scheduler = served, scheduler
         self._encoding = threading.Lock()
         self._texts = TokenTexts(copy.deepcopy(served.tokenizer))  # of the event loop
+        self._grammars = GrammarCompiler(
+            copy.deepcopy(served.tokenizer), served.settings.stop_tokens
+        )
+        self._calls = call_format(served.tokenizer.chat_template)
         self._arriving = 0  # requests that have not come to the scheduler
 
     async def answer(self, request: Request, kind: type[_Asked]) -> Response:
@@ -189,6 +196,7 @@ class _Replies:
             asked = read_request(kind, await _read_body(request, self._served.max_body))
             _require_model(self._served, asked.model)
             prompts, echoes = await asyncio.to_thread(self._encode, asked)
+            grammars = await asyncio.to_thread(self._compile, asked)
         finally:
             self._arriving -= 1
         answer = Answer(
@@ -199,8 +207,9 @@ class _Replies:
             n=asked.n,
             echoes=echoes,
             texts=None if asked.scored is None else self._texts,
+            calls=self._calls if isinstance(asked, ChatRequest) and asked.callable else None,
         )
-        replies = self._begin(asked, prompts)
+        replies = self._begin(asked, prompts, grammars)
         try:
             if not asked.stream:
                 return JSONResponse(answer.whole(await _unless_gone(request, replies.whole())))
@@ -211,7 +220,9 @@ class _Replies:
             replies.cancel()
             raise
 
-    def _begin(self, asked: _Asked, prompts: Sequence[Sequence[int]]) -> _Jobs:
+    def _begin(
+        self, asked: _Asked, prompts: Sequence[Sequence[int]], grammars: Sequence[Grammar]
+    ) -> _Jobs:
         """Begin the replies to all prompts, ``n`` to each."""
         traced = asked.stream and asked.stream_options.include_trace
         count, room = len(prompts) * asked.n, self._scheduler.room
@@ -222,7 +233,7 @@ class _Replies:
             message = "stream_options.include_trace must be false for several replies"
             raise ApiError(400, message, param="stream_options", code="invalid_value")
         jobs = [
-            (prompt, self._settings(asked, len(prompt), number))
+            (prompt, self._settings(asked, len(prompt), number, grammars))
             for prompt in prompts
             for number in range(asked.n)
         ]
@@ -235,7 +246,10 @@ class _Replies:
         A thread runs this, which may take its time.
         """
         if isinstance(asked, ChatRequest):
-            return [self._encode_text("messages", asked.messages_of_template, turn=asked.turn)], []
+            tools = [tool.model_dump() for tool in asked.callable]
+            chat = with_tools(asked.messages_of_template, tools, self._calls)
+            shown = {"turn": asked.turn, "tools": tools if self._calls.in_template else []}
+            return [self._encode_text("messages", chat, **shown)], []
         prompts = [self._encode_one(each) for each in asked.prompt]
         return prompts, self._echoes(asked, prompts) if asked.echo else []
 
@@ -265,7 +279,23 @@ class _Replies:
         except CassandraError as error:
             raise ApiError(400, str(error), param=param, code="invalid_value") from error
 
-    def _settings(self, asked: _Asked, prompt: int, number: int) -> Settings:
+    def _compile(self, asked: _Asked) -> Sequence[Grammar]:
+        """The grammar that the replies must match, if there is one.
+
+        A thread runs this, which may take its time.
+        """
+        tools = asked if isinstance(asked, ChatRequest) else None
+        param = "tools" if tools and tools.callable else "response_format"
+        try:
+            text = grammar_text(asked.response_format, tools, self._calls)
+            return [self._grammars.compile(text)] if text else []
+        except CassandraError as error:
+            message = f"{param}: {error}"
+            raise ApiError(400, message, param=param, code="invalid_value") from error
+
+    def _settings(
+        self, asked: _Asked, prompt: int, number: int, grammars: Sequence[Grammar]
+    ) -> Settings:
         """Settings of a prompt's reply with this number."""
         served = self._served
         biased = max(map(int, asked.logit_bias), default=0)
@@ -276,7 +306,7 @@ class _Replies:
             served.settings,
             max_tokens=self._most_tokens(asked, prompt),
             stop_strings=tuple(asked.stop),
-            processors=asked.processors,
+            processors=(*asked.processors, *grammars),
             logprobs=asked.scored,
             prompt_logprobs=asked.echoed and asked.scored is not None,
         )

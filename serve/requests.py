@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import from_json
 
 from cassandra_spec.drafting import Bias, Penalties, Processor, Turn
 from cassandra_spec.serve.errors import ApiError
+from cassandra_spec.serve.structured import AskedCall, Format, TextFormat, ToolFields
 
 MOST_STOPS = 4
 _LONGEST_STOP = 256  # characters
@@ -75,6 +84,7 @@ class Asked(_Body):
     repetition_penalty: Annotated[float, Field(gt=0, le=2)] = 1.0
     logit_bias: Annotated[dict[_Token, _Bias], Field(max_length=MOST_BIASED)] = {}
     seed: Annotated[int | None, Field(ge=-(2**63), lt=2**63)] = None
+    response_format: Format = TextFormat(type="text")
     plain: bool = False  # nothing is drafted; no parameter of the API
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
@@ -110,14 +120,28 @@ class Asked(_Body):
 class Message(_Body):
     """A message of a chat."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    tool_calls: list[AskedCall] = []  # of the assistant
+    tool_call_id: str = ""  # of a tool's result; templates go by the order
+    content: str = ""
     name: str = ""  # accepted and not used: templates have no place for it
+
+    @model_validator(mode="after")
+    def _has_content(self) -> Self:
+        """Only a message with calls may leave its content out; a result names its call."""
+        if self.role == "tool" and not self.tool_call_id:
+            raise ValueError("tool_call_id must be given with the role tool")
+        if "content" not in self.model_fields_set and not self.tool_calls:
+            raise ValueError("content must be given")
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError(f"tool_calls must be the assistant's, not of the role {self.role}")
+        return self
 
     @property
     def continuable(self) -> bool:
         """Return whether a reply can go on with it."""
-        return self.role == "assistant" and bool(self.content.strip())
+        text = bool(self.content.strip()) and not self.tool_calls
+        return self.role == "assistant" and text
 
     @field_validator("content", mode="before")
     @classmethod
@@ -134,7 +158,7 @@ class Message(_Body):
         return "".join(texts)
 
 
-class ChatRequest(Asked):
+class ChatRequest(ToolFields, Asked):
     """The body of ``/v1/chat/completions``."""
 
     kind = "chat"
@@ -195,11 +219,12 @@ class ChatRequest(Asked):
         return self.max_completion_tokens or self.max_tokens
 
     @property
-    def messages_of_template(self) -> list[dict[str, str]]:
-        """As chat templates take them."""
+    def messages_of_template(self) -> list[dict[str, Any]]:
+        """As chat templates take them, calls with ``name`` and ``arguments``."""
         roles = {"developer": "system"}
         return [
             {"role": roles.get(each.role, each.role), "content": each.content}
+            | ({"tool_calls": [call.plain for call in each.tool_calls]} if each.tool_calls else {})
             for each in self.messages
         ]
 

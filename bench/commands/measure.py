@@ -10,7 +10,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cassandra_spec.bench.commands import context, decode, draft_cache, methods, serving, streaming
+from cassandra_spec.bench.commands import (
+    context,
+    decode,
+    draft_cache,
+    methods,
+    serving,
+    streaming,
+    structured,
+)
 from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.model import flags as model_flags
 from cassandra_spec.native.linear import FORMS, PROMPT_ROWS
@@ -109,7 +117,7 @@ def register(subparsers: flags.Subparsers, *others: Callable[[flags.Subparsers],
     own = (_add_acceptance, _add_small_model, decode.register, context.register, _add_levels)
     rest = (_add_kernels, _add_codec, _add_pack, methods.add_exits, methods.add_projection)
     last = (methods.add_tables, serving.register, streaming.register, draft_cache.register)
-    for add in (*own, *rest, *last, *others):
+    for add in (*own, *rest, *last, structured.register, *others):
         add(inner)
 
 

@@ -41,6 +41,7 @@ from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.forms import TARGETS
 from cassandra_spec.report.commands import LONGEST_LINE
 from tests.fuzz.requests import REQUESTS, ask, body_of, opened, whole
+from tests.model.byte_model import pack_byte_model
 from tests.model.test_gguf import write_gguf
 from tests.model.tiny import write_model
 from tests.native.test_memory_faults import reply_under_faults
@@ -59,6 +60,7 @@ def prepare(folder: Path) -> None:
     write_gguf(folder / "model.gguf", folder / "model")
     recipe = Recipe(format=Format(segment=256), prune=0.3, prune_scores="magnitude")
     pack_model(open_source(folder / "model"), folder / "packed", recipe, jobs=1)
+    pack_byte_model(folder / "bytes")
 
 
 def checked(action: Callable[[], object]) -> str:
@@ -277,7 +279,7 @@ def flags(rng: random.Random, base: Path, room: Path) -> str:
 def requests(rng: random.Random, base: Path, room: Path) -> str:
     """Requests of odd fields: each is refused by name, or its replies are those without drafts."""
     accepted = 0
-    with opened(base / "packed") as client:
+    with opened(base / "bytes/packed") as client:
         for _ in range(REQUESTS):
             kind = rng.choice(("chat/completions", "completions"))
             body = body_of(kind, rng)

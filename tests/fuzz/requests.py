@@ -16,10 +16,32 @@ from cassandra_spec.model.backends import BACKENDS, Opening
 from cassandra_spec.serve.app import Served, make_app
 from cassandra_spec.serve.metrics import Metrics
 from cassandra_spec.serve.scheduler import Scheduler
+from tests.drafting.byte_tokens import END
 
 WAITING, SLOTS, MOST = 6, 3, 24
 REQUESTS = 6
 """Requests of a case."""
+
+PERSON = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["ab", "abc"]}, "tall": {"type": "boolean"}},
+    "required": ["kind"],
+}
+FORMATS: tuple[Any, ...] = (
+    {"type": "text"},
+    {"type": "json_object"},
+    {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}},
+    {"type": "json_schema", "json_schema": {"name": "bad", "schema": {"type": "x", "not": {}}}},
+    {"type": "grammar", "syntax": "regex", "definition": "(ab|na){2,9}c"},
+    {"type": "grammar", "syntax": "lark", "definition": 'start: "a" start "b" | "c"'},
+    {"type": "grammar", "syntax": "gbnf", "definition": 'root ::= "a" | "b" root'},
+)
+TOOLS: tuple[Any, ...] = (
+    [],
+    [{"type": "function", "function": {"name": "look"}}],
+    [{"type": "function", "function": {"name": "find", "parameters": PERSON}}],
+)
+NAMED = {"type": "function", "function": {"name": "find"}}
 
 COMMON: dict[str, tuple[Any, ...]] = {
     "model": ("tiny",),
@@ -34,6 +56,7 @@ COMMON: dict[str, tuple[Any, ...]] = {
     "repetition_penalty": (1, 1.5, 0.1),
     "logit_bias": ({}, {"5": 100}, {"0": -100, "95": 3.5}),
     "seed": (0, -1, 2**62),
+    "response_format": FORMATS,
     "stream": (False, True),
     "stream_options": ({}, {"include_usage": True}),
 }
@@ -42,6 +65,9 @@ CHAT: dict[str, tuple[Any, ...]] = {
     "top_logprobs": (0, 3),
     "continue_final_message": (False, True),
     "add_generation_prompt": (False, True),
+    "tools": TOOLS,
+    "tool_choice": ("none", "auto", "required", NAMED),
+    "parallel_tool_calls": (False, True),
 }
 TEXT: dict[str, tuple[Any, ...]] = {
     "logprobs": (0, 1, 20),
@@ -54,7 +80,8 @@ PROMPTS: tuple[Any, ...] = ("word5 word9", [7, 9, 13], ["word3", "word4"], [[5],
 @contextlib.contextmanager
 def opened(packed: Path) -> Iterator[TestClient]:
     """A client of a server in this process; an exception in the server is raised here."""
-    opening, drafts = Opening(threads=1, sequences=SLOTS), Settings(gamma=4, draft="hybrid")
+    opening = Opening(threads=1, sequences=SLOTS, context=512)
+    drafts = Settings(gamma=4, draft="hybrid", stop_tokens=frozenset({END}))
     with BACKENDS["native"](packed, opening, drafts) as backend:
         assert isinstance(backend, SideBySide)
         counters, tokenizer = Counters(), backend.tokenizer
@@ -63,7 +90,7 @@ def opened(packed: Path) -> Iterator[TestClient]:
             fingerprint="f",
             created=1,
             tokenizer=tokenizer,
-            vocabulary=96,
+            vocabulary=272,
             context=backend.positions,
             settings=drafts,
             temperature=0.0,

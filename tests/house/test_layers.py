@@ -51,6 +51,7 @@ OUTSIDE: dict[str, set[str]] = {
 }
 OUTSIDE_OF_MODULE: dict[str, set[str]] = {
     "golden.file.reader": {"safetensors"},
+    "drafting.grammar.compiler": {"llguidance"},
     "report.plots": {"matplotlib"},
     "model.study.figure": {"matplotlib"},
     "model.accuracy.harness": {"lm_eval"},

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([A-Za-z0-9_.]+)$")
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads(PYPROJECT)
-LOCKED_EXTRAS = ("runtime", "hardware", "plots", "serve", "cluster", "dev")
+LOCKED_EXTRAS = ("runtime", "hardware", "plots", "serve", "grammar", "cluster", "dev")
 
 
 def lock(file: str) -> dict[str, str]:

@@ -150,7 +150,7 @@ CASSANDRA_API const float* cassandra_engine_logits(void* engine) {
     return static_cast<Engine*>(engine)->logits();
 }
 
-// Keeps the keys and values of the rows of a deferred round that are accepted, ascending.
+// Keeps the keys and values of the rows of a verification that are accepted, ascending.
 CASSANDRA_API void cassandra_engine_keep(void* engine, int slot, int position, const int32_t* rows,
                                          int count) {
     static_cast<Engine*>(engine)->keep(slot, position, rows, count);

@@ -58,6 +58,10 @@ struct View {
     int32_t sinks = 0, start = 0;
 };
 
+// Parts of a round: all of it; its drafts alone, as nodes of the result; or the verification of the
+// result's nodes, whose tokens the caller chooses by the logits before it calls keep.
+enum class Stage : int32_t { whole, draft, verify };
+
 // What a round may do (cassandra_spec.drafting.levels). Also in native/engine_binding.py.
 struct RoundRequest {
     double direct;     // tokens expected of the low drafter's tree for it to go to the target
@@ -72,7 +76,7 @@ struct RoundRequest {
     int32_t alternatives;      // second-best tokens
     int32_t uses_low;          // whether low drafters run
     int32_t slot;              // of the sequence
-    int32_t deferred;          // the caller chooses the tokens by the logits, and calls keep
+    Stage stage;               // which part of the round is to run
     View view;                 // of passes of the draft view
     int32_t stop_count;
     const int32_t* stops;  // tokens after which nothing is drafted
@@ -204,7 +208,7 @@ class Engine {
     // Logits of the last pass [rows that have some, vocabulary], until the next one.
     const float* logits() const { return logits_.data(); }
 
-    // Keeps the keys and values of the rows of a deferred round that are accepted, ascending.
+    // Keeps the keys and values of the rows of a verification that are accepted, ascending.
     void keep(int slot, int position, const int32_t* rows, int count) {
         pool_.run([&](int thread) { keep(thread, slot, position, rows, count); });
     }

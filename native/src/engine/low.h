@@ -11,7 +11,7 @@
 namespace cassandra {
 
 // Sources of nodes; their order is that of native/engine_binding.py.
-enum class Source : int32_t { view, copies, table, recycled, alternatives };
+enum class Source : int32_t { view, copies, table, recycled, alternatives, grammar };
 
 constexpr int ROOT = -1;        // parent of nodes below the last token of the context
 constexpr int BRANCHES = 4;     // candidates of a place that a source names, at most

@@ -18,22 +18,16 @@ class Engine::Round {
     }
 
     // False if logits are not finite.
-    bool run() {
-        const int rows = std::min(request_.rows, request_.budget);
-        if (most_ == 0 || std::isfinite(request_.direct)) {
-            count_ = low_tree(rows, rows, request_.least, nodes_);
-            double promised = 1.0;
-            for (int i = 0; i < count_; ++i) promised += nodes_[i].confidence;
-            if (most_ == 0 || promised >= request_.direct) return verify();
-            count_ = 0;
+    bool run(const RoundResult& given) {
+        if (request_.stage == Stage::verify) {
+            for (count_ = 0; count_ < given.nodes; ++count_)
+                nodes_[count_] = {given.tokens[count_], given.parents[count_],
+                                  given.confidences[count_],
+                                  static_cast<Source>(given.sources[count_])};
+        } else if (!draft()) {
+            return false;
         }
-        while (goes_on())
-            if (!extend()) return false;
-        for (int at = 0; at < drafted_; ++at)
-            nodes_[count_++] = {token(at), at - 1, margins_[at], Source::view};
-        add_alternatives(rows);
-        if (!ended_) add_tail(rows - count_);
-        return verify();
+        return request_.stage == Stage::draft || verify();
     }
 
     void write(RoundResult& result) const {
@@ -57,6 +51,25 @@ class Engine::Round {
     }
 
   private:
+    // Drafts nodes. False if logits are not finite.
+    bool draft() {
+        const int rows = std::min(request_.rows, request_.budget);
+        if (most_ == 0 || std::isfinite(request_.direct)) {
+            count_ = low_tree(rows, rows, request_.least, nodes_);
+            double promised = 1.0;
+            for (int i = 0; i < count_; ++i) promised += nodes_[i].confidence;
+            if (most_ == 0 || promised >= request_.direct) return true;
+            count_ = 0;
+        }
+        while (goes_on())
+            if (!extend()) return false;
+        for (int at = 0; at < drafted_; ++at)
+            nodes_[count_++] = {token(at), at - 1, margins_[at], Source::view};
+        add_alternatives(rows);
+        if (!ended_) add_tail(rows - count_);
+        return true;
+    }
+
     int32_t token(int at) const { return tail_[recent_ + at]; }
     bool goes_on() const { return drafted_ < most_ && !ended_ && !stopped_; }
 
@@ -136,7 +149,7 @@ class Engine::Round {
         engine_.step(thread_, verified_, Pass::target, 0);
         for (int row = 0; row <= count_; ++row)
             if (!engine_.best(row).finite) return false;
-        for (int row = 0; !request_.deferred;) {
+        for (int row = 0; request_.stage == Stage::whole;) {
             next_ = engine_.best(row).index[0];
             const int below = child(nodes_, count_, row, next_);
             if (!below) break;
@@ -186,15 +199,17 @@ bool Engine::round(const int32_t* history, int position, const RoundRequest& req
                    RoundResult& result) {
     if (request.uses_low) low_.extend(history, position + 1);
     cache_.open(request.slot, position, position + 1 + std::min(request.budget, MAX_ROWS - 1));
+    const RoundResult given = result;
     bool finite = true;
     pool_.run([&](int thread) {
         Round round(*this, thread, history, position, request);
-        const bool good = round.run();
+        const bool good = round.run(given);
         if (thread) return;
         finite = good;
         round.write(result);
     });
     require_source();
+    if (request.stage == Stage::draft) return finite;
     for (int row = 0; finite && request.uses_low && row <= result.nodes; ++row) {
         const Top top = best(row);
         const int32_t* end = std::find(top.index, top.index + BEST, -1);

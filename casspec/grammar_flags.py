@@ -1,0 +1,68 @@
+"""Flags that say which text a reply may be."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.report import flags
+
+if TYPE_CHECKING:
+    from cassandra_spec.drafting import Settings
+    from cassandra_spec.drafting.grammar import GrammarText
+    from cassandra_spec.model.backends import CheckedBackend
+
+_GRAMMARS: dict[str, Literal["lark", "gbnf"]] = {".lark": "lark", ".gbnf": "gbnf"}
+
+
+def add_grammar(parser: argparse.ArgumentParser) -> None:
+    """Add the flags, of which one may be given."""
+    group = parser.add_argument_group("structured output (docs/software/serving.md)")
+    flags.add_file(group, "json-schema", "replies are JSON that the schema in FILE describes")
+    flags.add_file(group, "grammar", "replies match the grammar in FILE: NAME.lark or NAME.gbnf")
+    text = "replies match the regular expression"
+    group.add_argument("--regex", metavar="TEXT", help=text)
+
+
+def grammar_of(args: argparse.Namespace) -> GrammarText | None:
+    """Return the grammar that the flags ask for, as text."""
+    from cassandra_spec.drafting.grammar import GrammarText
+
+    given = [name for name in ("json_schema", "grammar", "regex") if getattr(args, name, None)]
+    if len(given) > 1:
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise CassandraError(f"one of {names} must be given, not both")
+    if not given:
+        return None
+    if given == ["regex"]:
+        return GrammarText(syntax="regex", text=args.regex)
+    path: Path = getattr(args, given[0])
+    if given == ["json_schema"]:
+        return GrammarText(syntax="json_schema", text=_read(path))
+    if path.suffix not in _GRAMMARS:
+        raise CassandraError(f"--grammar must be a file NAME.lark or NAME.gbnf, not {path.name}")
+    return GrammarText(syntax=_GRAMMARS[path.suffix], text=_read(path))
+
+
+def with_grammar(settings: Settings, text: GrammarText | None, backend: CheckedBackend) -> Settings:
+    """Return settings of replies that match a grammar. Raises :class:`CassandraError`."""
+    from cassandra_spec.drafting.grammar import GrammarCompiler
+
+    if text is None:
+        return settings
+    grammar = GrammarCompiler(backend.tokenizer, backend.stop_tokens()).compile(text)
+    return dataclasses.replace(settings, processors=(*settings.processors, grammar))
+
+
+def _read(path: Path) -> str:
+    from cassandra_spec.drafting.grammar import MOST_BYTES
+
+    with path.open("rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise CassandraError(f"{path} must be text in UTF-8 ({error})") from error

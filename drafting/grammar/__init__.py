@@ -1,0 +1,21 @@
+"""Structured output: grammars that a reply must match, compiled by llguidance."""
+
+from cassandra_spec.drafting.grammar.compiler import (
+    JSON_STYLE,
+    MOST_BYTES,
+    Grammar,
+    GrammarCompiler,
+    GrammarText,
+    Syntax,
+)
+from cassandra_spec.drafting.grammar.state import GrammarState
+
+__all__ = [
+    "JSON_STYLE",
+    "MOST_BYTES",
+    "Grammar",
+    "GrammarCompiler",
+    "GrammarState",
+    "GrammarText",
+    "Syntax",
+]

@@ -1,0 +1,168 @@
+"""Grammars from JSON Schemas, regular expressions, Lark and GBNF, compiled within limits.
+
+A text comes from a request, so a child process compiles it first: llguidance bounds most of its
+work, but a chain of rules can overflow its stack, and a number in a schema can take minutes.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import json
+import threading
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+from cassandra_spec.drafting.bounded import TextChild
+from cassandra_spec.drafting.grammar.state import GrammarState, one_line
+from cassandra_spec.golden import CassandraError
+
+Syntax = Literal["json_schema", "regex", "lark", "gbnf"]
+
+MOST_BYTES = 1 << 16
+"""Size of a grammar's text, at most."""
+
+SECONDS = 5.0
+"""Time that a grammar may take to compile."""
+
+_COMPILED_BYTES = 1 << 22
+_STACK = 1 << 21  # bytes for the child's compilation, a quarter of what threads have here
+_KEPT = 32  # compiled grammars that later requests find
+
+JSON_STYLE: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""Spaces as Python's ``json.dumps`` puts them: the model chooses none, so they cost nothing."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GrammarText:
+    """A grammar as a user writes it. Raises :class:`CassandraError` if it is too long."""
+
+    syntax: Syntax
+    text: str
+
+    def __post_init__(self) -> None:
+        if self.syntax not in get_args(Syntax):
+            known = ", ".join(get_args(Syntax))
+            raise CassandraError(f"syntax must be one of {known}, not {self.syntax!r}")
+        size = len(self.text.encode("utf-8", "surrogatepass"))
+        if size > MOST_BYTES:
+            raise CassandraError(f"{self.syntax} must have at most {MOST_BYTES} bytes, not {size}")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Grammar:
+    """A compiled grammar (:class:`cassandra_spec.drafting.Processor`)."""
+
+    text: GrammarText
+    matcher: Any  # of llguidance, at the beginning of a reply
+    tokens: Any  # its tokenizer
+
+    def begin(self, prompt: Sequence[int]) -> GrammarState:
+        """Return the place before the first token of a reply."""
+        return GrammarState(self.matcher.deep_copy(), self.tokens)
+
+
+class GrammarCompiler:
+    """Compiles grammars over the tokens of one model. Any thread may use it.
+
+    A reply may end with one of ``stop_tokens`` where its text so far matches. ``tokenizer`` is one
+    of transformers that the tokenizers library runs; it is read at the first grammar.
+    """
+
+    def __init__(self, tokenizer: Any, stop_tokens: frozenset[int]) -> None:
+        self._tokenizer, self._stop_tokens = tokenizer, stop_tokens
+        self._lock = threading.Lock()
+        self._child = TextChild("the grammar")
+        self._tokens: Any = None
+        self._known: collections.OrderedDict[GrammarText, Grammar] = collections.OrderedDict()
+
+    def compile(self, text: GrammarText) -> Grammar:
+        """Return the compiled grammar.
+
+        Raises :class:`CassandraError` with the reason if it is not well-formed, matches no text or
+        reaches a limit, or if the model's tokenizer or stop tokens do not serve.
+        """
+        with self._lock:
+            if text not in self._known:
+                self._known[text] = self._compiled(text)
+            self._known.move_to_end(text)
+            while len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+            return self._known[text]
+
+    def _compiled(self, text: GrammarText) -> Grammar:
+        tokens = self._tokens = self._tokens or _read_tokens(self._tokenizer, self._stop_tokens)
+        try:
+            answer = self._child.text(
+                lambda request: _try(tokens, *request),
+                [text.syntax, text.text],
+                seconds=SECONDS,
+                size=_COMPILED_BYTES,
+            )
+        except CassandraError as error:
+            limits = f"in {SECONDS:g} s and without a lack of memory"
+            raise CassandraError(f"{text.syntax} must compile {limits}, and does not") from error
+        found = json.loads(answer)
+        if "error" in found:
+            raise CassandraError(f"{text.syntax} must be a grammar to compile: {found['error']}")
+        return Grammar(text, _matcher(tokens, found["grammar"]), tokens)
+
+
+def _read_tokens(tokenizer: Any, stop_tokens: frozenset[int]) -> Any:
+    """Return llguidance's form of a tokenizer."""
+    try:
+        from llguidance.hf import from_tokenizer
+    except ModuleNotFoundError as error:
+        package = "llguidance: pip install 'cassandra-spec[grammar]'"
+        raise CassandraError(f"a grammar must have the package {package}") from error
+    if not stop_tokens:
+        raise CassandraError("a grammar must have a model with stop tokens, and this has none")
+    try:
+        return from_tokenizer(tokenizer, eos_token=sorted(stop_tokens))
+    except Exception as error:
+        why = one_line(str(error))
+        raise CassandraError(
+            f"a grammar must have a tokenizer that llguidance reads: {why}"
+        ) from error
+
+
+def _matcher(tokens: Any, grammar: str) -> Any:
+    """Return the matcher of a grammar in llguidance's own form."""
+    from llguidance import LLMatcher, LLParserLimits
+
+    limits = LLParserLimits(verbose_errors=False)
+    return LLMatcher(tokens, grammar, log_level=0, limits=limits)
+
+
+# --- in the child -------------------------------------------------------------------------------
+
+
+def _try(tokens: Any, syntax: Syntax, text: str) -> str:
+    """Return the grammar in llguidance's form, or why it is none, as JSON."""
+    found: list[dict[str, str]] = []
+    threading.stack_size(_STACK)
+    thread = threading.Thread(target=lambda: found.append(_checked(tokens, syntax, text)))
+    thread.start()
+    thread.join()
+    return json.dumps(found[0])
+
+
+def _checked(tokens: Any, syntax: Syntax, text: str) -> dict[str, str]:
+    try:
+        grammar = _native_form(syntax, text)
+    except (ValueError, RecursionError) as error:
+        return {"error": one_line(str(error))}
+    matcher = _matcher(tokens, grammar)
+    possible = not matcher.is_error() and any(matcher.compute_bitmask())
+    if possible and not matcher.is_error():
+        return {"grammar": grammar}
+    why = one_line(matcher.get_error())
+    return {"error": "no text matches it" if why.startswith("NoExtension") else why}
+
+
+def _native_form(syntax: Syntax, text: str) -> str:
+    from llguidance import LLMatcher, grammar_from
+
+    if syntax == "json_schema":
+        return str(LLMatcher.grammar_from_json_schema(text, defaults=JSON_STYLE))
+    return str(grammar_from(syntax, text))

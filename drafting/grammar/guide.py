@@ -1,0 +1,65 @@
+"""Drafts under a grammar: what it forbids is left out, and what it makes certain costs no pass."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from cassandra_spec.drafting.grammar.state import GrammarState
+from cassandra_spec.drafting.proposal import GRAMMAR, ROOT, Node, Proposal
+
+FREE_NODES = 15
+"""Nodes of a proposal up to which it is filled with tokens that the grammar makes certain."""
+
+
+def guided(proposal: Proposal, state: GrammarState, budget: int) -> Proposal:
+    """Return a proposal of at most ``budget`` nodes that a grammar agrees with.
+
+    ``state`` is the place where the proposal begins. Nodes that the grammar does not allow are left
+    out, with all below them. The likeliest path goes on with the tokens of text that is certain.
+    Nodes that were drawn from distributions all stay, as Eq. 1 needs them.
+    """
+    states: dict[int, GrammarState | None] = {ROOT: state}
+    nodes, places = list[Node](), {ROOT: ROOT}  # new index by the old one
+    for at, node in enumerate(proposal.nodes):
+        above = states[node.parent]
+        states[at] = above.after(node.token) if above else None
+        if states[at] or proposal.distributions is not None:
+            places[at] = len(nodes)
+            nodes.append(dataclasses.replace(node, parent=places[node.parent]))
+    kept = {places[at]: each for at, each in states.items() if at in places}
+    end = _likeliest_end(nodes)
+    nodes += _certain(kept[end], end, len(nodes), min(budget, FREE_NODES))
+    return dataclasses.replace(
+        proposal, nodes=tuple(nodes), distributions=_certain_rows(proposal, nodes)
+    )
+
+
+def _likeliest_end(nodes: Sequence[Node]) -> int:
+    """Return the end of the path that takes the first node of each place."""
+    end = ROOT
+    for at, node in enumerate(nodes):
+        if node.parent == end:
+            end = at
+    return end
+
+
+def _certain(state: GrammarState | None, end: int, count: int, most: int) -> list[Node]:
+    """Return the nodes of certain text below node ``end`` of ``count``, up to ``most`` in all."""
+    found = list[Node]()
+    while state and count + len(found) < most and (token := state.guess()) is not None:
+        found.append(Node(token, end, 1.0, GRAMMAR))
+        end, state = count + len(found) - 1, state.after(token)
+    return found
+
+
+def _certain_rows(proposal: Proposal, nodes: Sequence[Node]) -> np.ndarray | None:
+    """Return the distributions of nodes, of which the new ones are certain."""
+    q = proposal.distributions
+    if q is None:
+        return None
+    more = np.zeros((len(nodes) - len(q), q.shape[1]))
+    more[np.arange(len(more)), [node.token for node in nodes[len(q) :]]] = 1.0
+    return np.concatenate([q, more])

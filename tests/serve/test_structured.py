@@ -1,0 +1,241 @@
+"""Structured output of the server: formats of replies and calls of functions."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from cassandra_spec.drafting import Counters, Settings, encode_prompt
+from cassandra_spec.drafting.grammar import GrammarText
+from cassandra_spec.model.backends import BACKENDS, Opening
+from cassandra_spec.serve.app import Served
+from cassandra_spec.serve.server import open_server, running
+from tests.drafting.byte_tokens import END
+from tests.model.byte_model import COMPILER, pack_byte_model
+
+STOPS = frozenset({END})
+SPECULATION = Settings(gamma=4, draft="hybrid", stop_tokens=STOPS)
+MESSAGES: list[Any] = [{"role": "user", "content": "abc"}]
+PERSON: dict[str, Any] = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["man", "dog"]}, "tall": {"type": "boolean"}},
+    "required": ["kind", "tall"],
+    "additionalProperties": False,
+}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
+REGEX = {"type": "grammar", "syntax": "regex", "definition": "(abc|nana){2,5}x"}
+LARK = {"type": "grammar", "syntax": "lark", "definition": 'start: "a" start "b" | "c"'}
+TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": name, "description": "d", "parameters": PERSON}}
+    for name in ("measure", "weigh")
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pack_byte_model(tmp_path_factory.mktemp("bytes"))
+
+
+@contextlib.contextmanager
+def served(model: Path, backend: str) -> Iterator[openai.OpenAI]:
+    opening = Opening(threads=1, sequences=4, context=1 << 12)
+    with BACKENDS[backend](model, opening, SPECULATION) as opened:
+        fields = Served(
+            name="tiny",
+            fingerprint="f",
+            created=1,
+            tokenizer=opened.tokenizer,
+            vocabulary=272,
+            context=1 << 12,
+            settings=SPECULATION,
+            temperature=0.0,
+            max_tokens=1 << 10,
+            max_body=1 << 18,
+        )
+        with (
+            open_server(fields, opened, "127.0.0.1", 0, waiting=16) as server,
+            running(server) as address,
+            openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client,
+        ):
+            yield client
+
+
+@pytest.fixture(scope="module", params=["native", "torch"])
+def client(model: Path, request: Any) -> Iterator[openai.OpenAI]:
+    with served(model, request.param) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def alone(model: Path) -> Iterator[Any]:
+    """The text of a reply under a grammar, decoded plainly by itself."""
+    with BACKENDS["native"](model, Opening(threads=1), SPECULATION) as backend:
+
+        def text(syntax: Any, definition: str) -> str:
+            grammar = COMPILER.compile(GrammarText(syntax=syntax, text=definition))
+            settings = Settings(gamma=0, max_tokens=200, stop_tokens=STOPS, processors=(grammar,))
+            prompt = encode_prompt(backend.tokenizer, "abc")
+            tokens = itertools.chain(*backend.rounds(prompt, settings, Counters()))
+            return str(backend.tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+        yield text
+
+
+def create(client: openai.OpenAI, **fields: Any) -> Any:
+    known = {"model": "tiny", "messages": MESSAGES, "max_tokens": 200}
+    return client.chat.completions.create(**{**known, **fields})
+
+
+def streamed(client: openai.OpenAI, **fields: Any) -> tuple[str, list[Any], str]:
+    """Content, calls and the end of a streamed reply."""
+    content, calls, reason = "", list[Any](), ""
+    for chunk in create(client, stream=True, **fields):
+        [choice] = chunk.choices
+        content += choice.delta.content or ""
+        calls += choice.delta.tool_calls or []
+        reason = choice.finish_reason or reason
+    return content, calls, reason
+
+
+def functions(calls: list[Any]) -> list[tuple[str, Any]]:
+    return [(call.function.name, json.loads(call.function.arguments)) for call in calls]
+
+
+def is_person(body: Any) -> bool:
+    return list(body) == ["kind", "tall"] and body["kind"] in ("man", "dog")
+
+
+def test_a_schema(client: openai.OpenAI, alone: Any) -> None:
+    [choice] = create(client, response_format=SCHEMA).choices
+    assert is_person(json.loads(choice.message.content))
+    assert choice.finish_reason == "stop"
+    assert choice.message.content == alone("json_schema", json.dumps(PERSON))
+    assert streamed(client, response_format=SCHEMA) == (choice.message.content, [], "stop")
+    plain = create(client, response_format=SCHEMA, extra_body={"plain": True})
+    assert plain.choices[0].message.content == choice.message.content
+
+
+def test_grammars_and_completions(client: openai.OpenAI, alone: Any) -> None:
+    for form in (REGEX, LARK):
+        [choice] = create(client, extra_body={"response_format": form}).choices
+        assert choice.message.content == alone(form["syntax"], form["definition"])
+    more = {"response_format": REGEX}
+    reply = client.completions.create(model="tiny", prompt="x", max_tokens=99, extra_body=more)
+    assert reply.choices[0].text.endswith("x")
+
+
+def test_a_json_object(client: openai.OpenAI) -> None:
+    form: Any = {"type": "json_object"}
+    [choice] = create(client, response_format=form, max_tokens=20).choices
+    assert choice.message.content.startswith("{")
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_calls_that_must_be(client: openai.OpenAI, parallel: bool) -> None:
+    fields: Any = {
+        "tools": TOOLS,
+        "tool_choice": "required",
+        "parallel_tool_calls": parallel,
+        "max_tokens": 600,
+    }
+    [choice] = create(client, **fields).choices
+    calls = functions(choice.message.tool_calls)
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content is None
+    assert all(name in ("measure", "weigh") and is_person(body) for name, body in calls)
+    assert parallel or len(calls) == 1
+    content, found, reason = streamed(client, **fields)
+    assert (content, functions(found), reason) == ("", calls, "tool_calls")
+    assert [each.index for each in found] == list(range(len(calls)))
+    assert len({each.id for each in found}) == len(calls)
+
+
+def test_a_named_function(client: openai.OpenAI) -> None:
+    choice: Any = {"type": "function", "function": {"name": "weigh"}}
+    reply = create(client, tools=TOOLS, tool_choice=choice, parallel_tool_calls=False)
+    [(name, body)] = functions(reply.choices[0].message.tool_calls)
+    assert name == "weigh"
+    assert is_person(body)
+
+
+def test_calls_that_may_be_and_their_results(client: openai.OpenAI) -> None:
+    call = {"name": "weigh", "arguments": '{"kind": "man", "tall": true}'}
+    messages = [
+        *MESSAGES,
+        {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": call}]},
+        {"role": "tool", "tool_call_id": "1", "content": "80"},
+    ]
+    without = create(client, max_tokens=10).usage.prompt_tokens
+    for choice in ("auto", "none"):
+        reply = create(client, messages=messages, tools=TOOLS, tool_choice=choice, max_tokens=10)
+        assert reply.choices[0].finish_reason in ("length", "stop")
+        assert reply.usage.prompt_tokens > without
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "why"),
+    [
+        (
+            {"response_format": {**SCHEMA, "json_schema": {"name": "a", "schema": {"type": "x"}}}},
+            "response_format",
+            "Invalid type: x",
+        ),
+        ({"response_format": {**REGEX, "definition": "("}}, "response_format", "unclosed group"),
+        ({"response_format": {"type": "xml"}}, "response_format", "response_format"),
+        (
+            {"response_format": {**REGEX, "definition": "a" * 70000}},
+            "response_format",
+            "at most 65536 bytes",
+        ),
+        ({"tools": TOOLS, "response_format": REGEX}, "tools", "must not be a grammar"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools", "pattern"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a", "parameters": {"not": {}}}}]},
+            "tools",
+            "Unimplemented",
+        ),
+        ({"tool_choice": "required"}, "tool_choice", "tool_choice must be given with tools"),
+        (
+            {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}},
+            "tool_choice",
+            "must name one of the tools, not 'x'",
+        ),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages", "tool_call_id"),
+    ],
+)
+def test_requests_that_are_refused(
+    client: openai.OpenAI, fields: dict[str, Any], param: str, why: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        create(client, extra_body=fields)
+    assert caught.value.param == param
+    assert why in caught.value.message
+
+
+def test_sixteen_clients_get_what_each_gets_alone(client: openai.OpenAI) -> None:
+    kinds: list[dict[str, Any]] = [
+        {"response_format": SCHEMA},
+        {"extra_body": {"response_format": REGEX}},
+        {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False},
+        {"max_tokens": 30},
+    ]
+    asked = [
+        {**kinds[at % 4], "messages": [{"role": "user", "content": "ab" * at}]}
+        for at in range(1, 17)
+    ]
+
+    def reply(fields: dict[str, Any]) -> Any:
+        message = create(client, **fields).choices[0].message
+        return message.content, functions(message.tool_calls or [])
+
+    one_by_one = [reply(fields) for fields in asked]
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(reply, asked)) == one_by_one

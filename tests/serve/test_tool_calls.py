@@ -1,0 +1,140 @@
+"""Calls of functions: the grammar of replies, and what a text says, piece by piece."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cassandra_spec.drafting.grammar import GrammarCompiler, GrammarText
+from cassandra_spec.serve.tool_calls import (
+    LISTED,
+    SEPARATE,
+    CallFormat,
+    CallText,
+    call_format,
+    calls_grammar,
+    parse_calls,
+    with_tools,
+)
+from tests.drafting.byte_tokens import END, byte_tokenizer, ids
+
+TOKENIZER = byte_tokenizer()
+COMPILER = GrammarCompiler(TOKENIZER, frozenset({END}))
+CITY: dict[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"$ref": "#/$defs/name"}},
+    "required": ["city"],
+    "additionalProperties": False,
+    "$defs": {"name": {"type": "string"}},
+}
+FUNCTIONS = [("weather", CITY), ("time", {})]
+WEATHER = '{"name": "weather", "arguments": {"city": "Oslo"}}'
+TIME = '{"name": "time", "arguments": {}}'
+BOTH = pytest.mark.parametrize("form", [LISTED, SEPARATE])
+
+
+def written(form: CallFormat, *calls: str) -> str:
+    return form.begin + form.between.join(calls) + form.end
+
+
+def matches(reply: str, form: CallFormat, **fields: Any) -> bool:
+    options: dict[str, Any] = {"content": None, "text": True, "several": True, **fields}
+    grammar = GrammarText(syntax="lark", text=calls_grammar(FUNCTIONS, form, **options))
+    state: Any = COMPILER.compile(grammar).begin([])
+    for token in ids(TOKENIZER, reply):
+        state = state.after(token)
+        if state is None:
+            return False
+    return bool(state.allowed()[END])
+
+
+@BOTH
+def test_replies_that_may_call(form: CallFormat) -> None:
+    for text in ("", "Hello <b>.", written(form, WEATHER), "I ask: " + written(form, TIME)):
+        assert matches(text, form)
+    assert matches(written(form, WEATHER, TIME), form)
+    assert not matches(written(form, WEATHER, TIME), form, several=False)
+    assert not matches(written(form, WEATHER.replace("city", "town")), form)
+    assert not matches(written(form, WEATHER.replace("weather", "other")), form)
+    assert not matches(written(form, WEATHER)[:-1], form)
+
+
+@BOTH
+def test_replies_that_must_call(form: CallFormat) -> None:
+    assert matches(written(form, WEATHER), form, text=False)
+    assert not matches("Hello", form, text=False)
+    assert not matches("Hello " + written(form, WEATHER), form, text=False)
+
+
+@BOTH
+def test_content_may_have_a_schema(form: CallFormat) -> None:
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    assert matches("{}", form, content=schema)
+    assert matches(written(form, TIME), form, content=schema)
+    assert not matches("Hello", form, content=schema)
+
+
+WORDS = st.text(" <tool_call>[\n{", max_size=12)
+
+
+@given(WORDS, st.lists(st.tuples(st.text(max_size=5), st.dictionaries(WORDS, WORDS))), st.data())
+def test_pieces_say_the_same_as_the_whole(
+    content: str, calls: list[tuple[str, dict[str, str]]], data: st.DataObject
+) -> None:
+    form = data.draw(st.sampled_from([LISTED, SEPARATE]))
+    content = content.replace(form.begin, "")
+    entries = [json.dumps({"name": name, "arguments": more}) for name, more in calls]
+    ending = written(form, *entries) if calls else ""
+    text = content + ending
+    if text.find(form.begin) != (len(content) if calls else -1):
+        return  # content and mark make an earlier one
+    reader, found, at = CallText(form), "", 0
+    while at < len(text):
+        size = data.draw(st.integers(1, len(text) - at))
+        found += reader.add(text[at : at + size])
+        assert content.startswith(found)
+        at += size
+    found += reader.add("", last=True)
+    assert found == content
+    assert [(each.name, json.loads(each.arguments)) for each in reader.calls] == calls
+
+
+@BOTH
+def test_calls_that_were_cut_off_are_content(form: CallFormat) -> None:
+    assert len(parse_calls(written(form, WEATHER, TIME), form)) == 2
+    whole = written(form, WEATHER)
+    for size in range(len(form.begin), len(whole.rstrip())):
+        reader = CallText(form)
+        assert reader.add(whole[:size]) + reader.add("", last=True) == whole[:size]
+        assert not reader.calls
+
+
+def test_what_templates_are_given() -> None:
+    call = json.loads(WEATHER)
+    chat: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "sun"},
+    ]
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": CITY}}]
+    own = with_tools(chat, tools, SEPARATE)
+    assert own[2]["tool_calls"] == [{"type": "function", "function": call}]
+    assert own[3] == chat[3]
+    system, user, assistant, result = with_tools(chat, tools, LISTED)
+    assert system["content"].startswith("Be brief.\n\n")
+    assert json.dumps(CITY) in system["content"]
+    assert assistant["content"] == written(LISTED, WEATHER)
+    assert result == {"role": "user", "content": "<tool_response>sun</tool_response>"}
+    assert user == chat[1]
+    assert with_tools(chat[1:2], (), LISTED) == chat[1:2]
+
+
+def test_which_format_a_template_has() -> None:
+    assert call_format("{% if tools %}<tool_call>{% endif %}") is SEPARATE
+    assert call_format("{% for m in messages %}{{ m }}{% endfor %}") is LISTED
+    assert call_format(None) is LISTED
