@@ -19,8 +19,8 @@ from cassandra_spec.model.backends import BACKENDS, Opening
 from cassandra_spec.serve.scheduler import Scheduler
 from cassandra_spec.serve.server import running
 from tests.browser import Tab, browser
-from tests.serve.conftest import SPECULATION
-from tests.serve.test_api import WORDS, opened
+from tests.serve.conftest import SPECULATION, opened
+from tests.serve.test_api import WORDS
 from tests.serve.test_scheduler import Reader
 
 KEY = "secret"

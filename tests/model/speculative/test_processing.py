@@ -37,7 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def theirs(model: Any, **arguments: Any) -> Any:
     """The result of transformers' loop on the same weights."""
-    return super(packed_models.SpeculativeGeneration, model).generate(**arguments)  # type: ignore[misc]
+    return super(packed_models.SpeculativeGeneration, model).generate(**arguments)
 
 
 class Wary:
