@@ -38,6 +38,7 @@ TARGETS = [
     "mutants",
     "mutate",
     "scalesim",
+    "clients",
     "clean",
 ]
 
