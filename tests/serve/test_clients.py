@@ -21,8 +21,10 @@ from cassandra_spec.model.packing.packer import unpack_model
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.serve.server import running
 from tests.model.accuracy.test_harness import CHOICE, QUESTIONS, REPLY, TEXT
+from tests.model.byte_model import pack_byte_model
 from tests.serve.conftest import Alone, opened
 from tests.serve.test_api import WORDS, of
+from tests.serve.test_structured import is_person, served
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = Path(os.environ.get("CASSPEC_CLIENTS", ROOT / "build/clients")) / "bin/python"
@@ -80,6 +82,18 @@ def test_langchain_openai(
     assert found["text"] == alone(raw, of(20))[0]
     assert found["logprobs"] == 20
     assert (found["usage"]["input_tokens"], found["usage"]["output_tokens"]) == (len(prompt), 20)
+
+
+def test_langchain_openai_with_a_tool_and_a_structured_reply(tmp_path: Path) -> None:
+    with served(pack_byte_model(tmp_path / "bytes"), "native") as client:
+        address = str(client.base_url).removesuffix("/v1/")
+        found = run("langchain_structured", tmp_path, address, "abc")
+    assert is_person(found["schema"])
+    for name in ("calls", "streamed"):
+        [[function, arguments]] = found[name]
+        assert function == "Person"
+        assert is_person(arguments)
+    assert is_person(found["function"])
 
 
 def test_litellm(
