@@ -12,6 +12,13 @@ from pydantic import Field, field_validator
 
 from cassandra_spec.serve.requests import Body, ChatRequest, without_null
 from cassandra_spec.serve.scheduler import Event
+from cassandra_spec.serve.structured import (
+    Format,
+    JsonObject,
+    JsonSchema,
+    SchemaFormat,
+    TextFormat,
+)
 
 _MOST = 2**31 - 1
 _TEXT_PARTS = ("input_text", "output_text", "text")
@@ -50,6 +57,27 @@ class _StreamOptions(Body):
     include_obfuscation: bool = False  # accepted and not done
 
 
+class _SchemaFormat(SchemaFormat):
+    type: Literal["json_schema"]
+
+
+class _Text(Body):
+    """The format of the reply."""
+
+    format: Annotated[TextFormat | JsonObject | _SchemaFormat, Field(discriminator="type")] = (
+        TextFormat(type="text")
+    )
+
+    @property
+    def of_chat(self) -> Format:
+        """Return the format as a chat has it."""
+        found = self.format
+        if not isinstance(found, _SchemaFormat):
+            return found
+        fields = found.model_dump(by_alias=True, exclude={"type"})
+        return JsonSchema(type="json_schema", json_schema=SchemaFormat(**fields))
+
+
 class ResponsesRequest(Body):
     """The body of ``/v1/responses``."""
 
@@ -59,7 +87,6 @@ class ResponsesRequest(Body):
         "tool_choice": ("none", "auto"),
         "parallel_tool_calls": (False, True),
         "top_logprobs": (0,),
-        "text": ({}, {"format": {"type": "text"}}),
         "truncation": ("disabled",),
         "service_tier": ("auto", "default"),
         "reasoning": ({},),
@@ -74,6 +101,7 @@ class ResponsesRequest(Body):
     max_output_tokens: Annotated[int | None, Field(ge=1, le=_MOST)] = None
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
+    text: _Text = _Text()
     metadata: dict[str, str] = Field(default_factory=dict)
     stream: bool = False
     stream_options: _StreamOptions = _StreamOptions()
@@ -98,6 +126,7 @@ class ResponsesRequest(Body):
             max_completion_tokens=self.max_output_tokens,
             temperature=self.temperature,
             top_p=self.top_p,
+            response_format=self.text.of_chat,
             add_generation_prompt=True,
             stream=self.stream,
         )
@@ -198,7 +227,7 @@ class ResponseAnswer:
             "previous_response_id": None,
             "store": False,
             "temperature": asked.temperature,
-            "text": {"format": {"type": "text"}},
+            "text": asked.text.model_dump(by_alias=True),
             "tool_choice": "auto",
             "tools": [],
             "top_p": asked.top_p,

@@ -17,8 +17,10 @@ from cassandra_spec.serve.errors import ApiError
 from cassandra_spec.serve.responses import ResponseAnswer, ResponsesRequest
 from cassandra_spec.serve.scheduler import Event
 from cassandra_spec.serve.server import running
+from tests.model.byte_model import pack_byte_model
 from tests.serve.conftest import Alone, opened
 from tests.serve.test_api import WORDS, of
+from tests.serve.test_structured import PERSON, SCHEMA, is_person, served
 
 TURNS: list[Any] = [
     {"role": "developer", "content": "word1 word2"},
@@ -152,6 +154,23 @@ def test_a_stream_whose_reply_fails_says_why() -> None:
     assert event["response"]["error"]["message"] == "the reply must be made without an error"
 
 
+def test_a_format_of_the_text_is_that_of_the_chat(tmp_path: Path) -> None:
+    schema = {"type": "json_schema", "name": "person", "schema": PERSON, "strict": True}
+    with served(pack_byte_model(tmp_path), "native") as client:
+        form: Any = {"format": schema}
+        found = client.responses.create(model="tiny", input="abc", text=form)
+        chat = client.chat.completions.create(
+            model="tiny", messages=[{"role": "user", "content": "abc"}], response_format=SCHEMA
+        )  # type: ignore[call-overload]
+        assert found.output_text == chat.choices[0].message.content
+        assert is_person(json.loads(found.output_text))
+        assert found.status == "completed"
+        assert found.text.format.to_dict()["schema"] == PERSON  # type: ignore[union-attr]
+        form = {"format": {"type": "json_object"}}
+        cut = client.responses.create(model="tiny", input="abc", text=form, max_output_tokens=20)
+        assert cut.output_text.startswith("{")
+
+
 @pytest.mark.parametrize(
     ("fields", "message", "param"),
     [
@@ -160,7 +179,8 @@ def test_a_stream_whose_reply_fails_says_why() -> None:
         ({"background": True}, "background must be False here", None),
         ({"tools": [{"type": "web_search"}]}, r"tools must be \[\] here", None),
         ({"reasoning": {"effort": "low"}}, r"reasoning must be \{\} here", None),
-        ({"text": {"format": {"type": "json_object"}}}, "text must be {} or", None),
+        ({"text": {"verbosity": "low"}}, "text.verbosity is not a parameter here", None),
+        ({"text": {"format": {"type": "xml"}}}, "text.format: Input tag 'xml' found", None),
         ({"top_logprobs": 3}, "top_logprobs must be 0 here", None),
         ({"max_tokens": 3}, "max_tokens is not a parameter here", None),
         ({"max_output_tokens": 0}, "max_output_tokens must be greater than or equal to 1", None),
