@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test test-all lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence formal coverage soft-errors mutants mutate clean
+.PHONY: help setup sim test test-all lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence formal coverage soft-errors mutants mutate clients clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -139,6 +139,11 @@ mutants: $(STAMP) ## Put faults into copies of the gateware and see what finds e
 
 mutate: $(STAMP) ## Draw faults with Yosys's mutate in decoder and encoder; run the payloads of the suites with each (20 minutes).
 	$(PY) -m cassandra_spec.verif.mutation.drawn --out $(BUILD)/mutation/drawn $(ARGS)
+
+clients: ## Make an environment of other clients of the server, and run them (langchain-openai, litellm, lm-eval).
+	$(PYTHON) -m venv $(BUILD)/clients
+	$(BUILD)/clients/bin/pip install --disable-pip-version-check -r tests/serve/clients/requirements.txt
+	$(PYTEST) tests/serve/test_clients.py
 
 clean: ## Remove what the other targets made, except .venv.
 	rm -rf $(BUILD) .pytest_cache .mypy_cache .ruff_cache .hypothesis

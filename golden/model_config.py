@@ -8,12 +8,15 @@ import json
 import math
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.golden.format import is_integer
+
+HEAD = "lm_head.weight"
+"""The tensor of a head that is not the embedding."""
 
 _SIZES = {
     "hidden_size": 1 << 20,
@@ -67,6 +70,19 @@ def read_config(directory: Path) -> dict[str, Any]:
     config = read_json(path)
     check_config(config, str(path))
     return config
+
+
+def is_tied(config: Mapping[str, Any], tensors: Container[str], where: object) -> bool:
+    """Whether a model's head is its embedding: if its file has no head.
+
+    A head in the file is used whatever the config says, as transformers does. Raises
+    :class:`FileError`, which begins with ``where``, if there is no head and the config wants one.
+    """
+    if HEAD not in tensors and config.get("tie_word_embeddings") is False:
+        raise FileError(
+            f"{where}: tie_word_embeddings must be true without a tensor {HEAD}, not false"
+        )
+    return HEAD not in tensors
 
 
 def read_stop_tokens(directory: Path) -> list[int]:

@@ -25,7 +25,7 @@ from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.model.reply import fill_model, packed_reader
 from cassandra_spec.model.speculative import CassandraForCausalLM
 from cassandra_spec.model.speculative.memory import model_memory, require_memory
-from cassandra_spec.model.weights.architectures import find_architecture
+from cassandra_spec.model.weights.architectures import HEAD, find_architecture
 from cassandra_spec.model.weights.mark import METHOD, write_code
 from cassandra_spec.model.weights.sources import MODEL_FILE, copy_companions
 from cassandra_spec.native.codec import fastest_codec
@@ -85,6 +85,8 @@ class CassandraQuantizer(HfQuantizer):
         require_memory(model_memory(self.packed, products=2), str(self.packed.path))
         model._keys_to_ignore_on_load_missing = {""}  # an expression that all names match
         model._keys_to_ignore_on_load_unexpected = {""}
+        if HEAD in {*self.packed.tensors, *self.packed.others}:
+            _untie(model)
         self._tied, model.all_tied_weights_keys = model.all_tied_weights_keys, {}
         for module in model.modules():
             if type(module) in (torch.nn.Linear, torch.nn.Embedding):  # others have buffers, too
@@ -100,6 +102,13 @@ class CassandraQuantizer(HfQuantizer):
         model.__class__ = _speculating(model.__class__)
         model.cassandra = cassandra
         return model
+
+
+def _untie(model: Any) -> None:
+    """Give a model a head of its own, whatever its config says."""
+    model.config.tie_word_embeddings, model.all_tied_weights_keys = False, {}
+    head = model.get_output_embeddings()
+    head.weight = torch.nn.Parameter(torch.empty_like(head.weight))
 
 
 class SpeculativeGeneration:

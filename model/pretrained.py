@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.golden.model_config import read_config
+from cassandra_spec.golden.model_config import is_tied, read_config
 from cassandra_spec.model.weights.architectures import find_architecture, layer_numbers
 
 DATA_ONLY = {"local_files_only": True, "trust_remote_code": False}
@@ -22,8 +22,9 @@ def load_config(directory: Path, tensors: Collection[str]) -> Any:
     """The config of a model whose weights have the names ``tensors``.
 
     An implementation of attention that the file names is dropped: it may be the name of a kernel to
-    download. Raises :class:`CassandraError` if the architecture is unknown, a size is out of its
-    range, or the layers are not those of the tensors.
+    download. The head is tied if there is no tensor of its own. Raises :class:`CassandraError` if
+    the architecture is unknown, a size is out of its range, or the layers are not those of the
+    tensors.
     """
     from transformers import AutoConfig  # slow to import
 
@@ -31,6 +32,7 @@ def load_config(directory: Path, tensors: Collection[str]) -> Any:
     find_architecture(body.get("model_type"), field="model_type", where=path)
     config = AutoConfig.from_pretrained(directory, **DATA_ONLY)
     config._attn_implementation = None
+    config.tie_word_embeddings = is_tied(body, tensors, path)
     stored = layer_numbers(tensors)
     if stored != set(range(config.num_hidden_layers)):
         raise CassandraError(

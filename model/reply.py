@@ -18,11 +18,8 @@ from cassandra_spec.golden import CassandraError, bf16
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.golden.file.description import Spec
 from cassandra_spec.model.pretrained import load_config, load_tokenizer
-from cassandra_spec.model.weights.architectures import HEAD
+from cassandra_spec.model.weights.agreement import BUFFERS
 from cassandra_spec.model.weights.sources import Source, Tensor, Values
-
-_BUFFERS = (".rotary_emb.inv_freq",)
-"""Tensors that old checkpoints have and models compute by themselves."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,9 +86,8 @@ def _check_tensors(model: Any, tensors: Mapping[str, Spec | Tensor]) -> None:
                 f"{name} must have the shape {shape}, as the config says, "
                 f"not {list(tensors[name].shape)}"
             )
-    tied = {HEAD} if model.config.tie_word_embeddings else set()
     for name in tensors:
-        if name not in parameters and name not in tied and not name.endswith(_BUFFERS):
+        if name not in parameters and not name.endswith(BUFFERS):
             raise CassandraError(f"{name} must be a weight of the config's model, and is unused")
 
 

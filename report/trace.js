@@ -74,11 +74,11 @@ class Reply {
   }
 }
 
-/** A reply with drafts, and beside it the same decoded plainly, with their figures. */
+/** A reply, or one with drafts beside the same decoded plainly, with their figures. */
 class View {
-  constructor(names) {
+  constructor(names, status = element("p", { role: "status" })) {
     this.replies = names.map((name) => new Reply(name));
-    this.status = element("p", { role: "status" });
+    this.status = status;
     this.legend = element("ul", { className: "legend", "aria-label": "What made the tokens" });
     this.figures = element("tbody");
     const heads = ["figure", ...names].map((name) => element("th", { scope: "col" }, name));
@@ -124,14 +124,14 @@ class View {
   }
 
   /** What is said at the end, once. */
-  end(before = "") {
+  end() {
     const [reply, plain] = this.replies;
     const ids = this.replies.map((each) => each.tokens.map((token) => token.id).join());
     const verdict = !plain ? "" : ids[0] === ids[1]
       ? "The two replies are identical, token for token."
       : "THE TWO REPLIES DIFFER.";
     this.status.textContent =
-      [before, reply.line, plain?.line, verdict].filter((text) => text).join(" ");
+      [reply.line, plain?.line, verdict].filter((text) => text).join(" ");
   }
 }
 
@@ -169,48 +169,111 @@ function showRecorded(replies) {
 
 // --- a server ------------------------------------------------------------------------------------
 
+const number = (fields) => element("input", { type: "number", required: true, ...fields });
+const button = (name, fields) => element("button", { type: "button", ...fields }, name);
+const field = (name, input) => element("label", {}, name, input);
+
+/** A conversation with the model: its turns, and the form for the next one. */
 class Asker {
   constructor({ keyed, tokens }) {
+    this.messages = [];
     this.prompt = element("textarea", { required: true, value: "Why is the sky blue?" });
-    this.tokens = element("input",
-      { type: "number", min: 1, max: tokens, value: Math.min(tokens, 128), required: true });
+    this.tokens = number({ min: 1, max: tokens, value: Math.min(tokens, 128) });
+    this.temperature = number({ min: 0, max: 2, step: "any", value: 0 });
+    this.schema = element("textarea", { spellcheck: false });
     this.key = element("input", { type: "password", autocomplete: "off", required: keyed });
-    this.send = element("button", { type: "submit" }, "Reply");
-    this.stop = element("button", { type: "button", disabled: true }, "Stop");
+    this.stop = button("Stop", { disabled: true });
+    this.clear = button("New conversation", { disabled: true });
+    this.status = element("p", { role: "status" });
     this.error = element("p", { role: "alert" });
     this.place = element("main");
-    const field = (name, input) => element("label", {}, name, input);
     const row = element("div", {}, field("Most tokens", this.tokens),
-      ...(keyed ? [field("API key", this.key)] : []), this.send, this.stop);
-    this.form = element("form", {}, field("Prompt (Ctrl+Enter sends it)", this.prompt), row);
+      field("Temperature (above 0 nothing is drafted)", this.temperature),
+      ...(keyed ? [field("API key", this.key)] : []),
+      element("button", { type: "submit" }, "Reply"), this.stop, this.clear);
+    this.form = element("form", {}, field("Prompt (Ctrl+Enter sends it)", this.prompt), row,
+      element("details", {}, element("summary", {}, "JSON Schema"),
+        field("Schema that the reply must match (empty: any text)", this.schema)));
     this.form.addEventListener("submit", (event) => { event.preventDefault(); this.ask(); });
     this.form.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.form.requestSubmit();
     });
     this.stop.addEventListener("click", () => this.going?.abort());
-    document.body.append(this.form, this.error, this.place);
+    this.clear.addEventListener("click", () => this.forget());
+    document.body.append(this.place, this.form, this.status, this.error);
   }
 
+  /** Begin another conversation. */
+  forget() {
+    this.messages = [];
+    this.place.replaceChildren();
+    this.status.textContent = "A new conversation.";
+    this.clear.disabled = true;
+    this.prompt.focus();
+  }
+
+  /** The reply to the next turn; what was stopped stays as far as it came. */
   async ask() {
     if (this.going) return;
-    this.going = new AbortController();
-    const view = new View(["With drafts", "Plain"]);
-    this.place.replaceChildren(...view.parts);
     this.error.textContent = "";
-    view.status.textContent = "The model replies.";
-    this.stop.disabled = false;
+    let asked;
     try {
-      const model = (await (await this.fetch("v1/models")).json()).data[0].id;
-      await this.stream(model, false, (round) => view.add(0, round));
-      await this.stream(model, true, (round) => view.add(1, round));
-      view.end("Done.");
+      asked = this.request();
     } catch (error) {
-      view.status.textContent = "";
-      this.error.textContent = this.going.signal.aborted ? "Stopped." : error.message;
-    } finally {
-      this.going = null;
-      this.stop.disabled = true;
+      this.error.textContent = `The schema must be JSON: ${error.message}`;
+      return;
     }
+    this.going = new AbortController();
+    const names = asked.temperature ? ["Reply"] : ["With drafts", "Plain"];
+    const view = new View(names, element("p", { className: "note" }));
+    const turn = this.show(asked.messages.at(-1), view);
+    this.status.textContent = "The model replies.";
+    this.stop.disabled = false;
+    this.clear.disabled = true;
+    let failure = null;
+    try {
+      asked.model = (await (await this.fetch("v1/models")).json()).data[0].id;
+      for (const which of view.replies.keys())
+        await this.stream({ ...asked, plain: which > 0 }, (round) => view.add(which, round));
+      view.end();
+    } catch (error) {
+      failure = this.going.signal.aborted ? "Stopped." : error.message;
+    }
+    this.end(asked.messages, view, turn, failure);
+  }
+
+  /** Keep a turn in the conversation, unless nothing came. */
+  end(messages, view, turn, failure) {
+    const content = view.replies[0].tokens.map((token) => token.text).join("");
+    if (content) {
+      this.messages = [...messages, { role: "assistant", content }];
+      this.prompt.value = "";
+    } else turn.remove();
+    this.going = null;
+    this.stop.disabled = true;
+    this.clear.disabled = !this.messages.length;
+    this.status.textContent = failure ? "" : `Done. ${view.status.textContent}`;
+    this.error.textContent = failure ?? "";
+  }
+
+  show(message, view) {
+    const name = `Turn ${this.place.children.length + 1}`;
+    const turn = element("section", { "aria-label": name }, element("h2", {}, name),
+      element("blockquote", { title: message.role }, message.content), ...view.parts);
+    this.place.append(turn);
+    turn.scrollIntoView();
+    return turn;
+  }
+
+  /** The body of the next request. Throws if the schema is no JSON. */
+  request() {
+    const text = this.schema.value.trim();
+    const schema = text && JSON.parse(text);
+    return {
+      messages: [...this.messages, { role: "user", content: this.prompt.value }],
+      max_tokens: this.tokens.valueAsNumber, temperature: this.temperature.valueAsNumber,
+      ...(text && { response_format: { type: "json_schema", json_schema: { name: "reply", schema } } }),
+    };
   }
 
   async fetch(path, body) {
@@ -222,12 +285,9 @@ class Asker {
   }
 
   /** One reply after the other: two at once would share passes, and nothing would be drafted. */
-  async stream(model, plain, take) {
-    const answer = await this.fetch("v1/chat/completions", {
-      model, plain, messages: [{ role: "user", content: this.prompt.value }],
-      max_tokens: this.tokens.valueAsNumber, temperature: 0,
-      stream: true, stream_options: { include_trace: true },
-    });
+  async stream(asked, take) {
+    const options = { stream: true, stream_options: { include_trace: true } };
+    const answer = await this.fetch("v1/chat/completions", { ...asked, ...options });
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
     for (;;) {

@@ -119,6 +119,10 @@ class Answer:
         body = self._body(self._chunk, [], usage=self._usage(events))
         return (_event(body) if usage else b"") + DONE
 
+    def failed(self, body: dict[str, Any]) -> bytes:
+        """The end of a stream whose reply has failed."""
+        return _event(body)
+
     @property
     def _chunk(self) -> str:
         return "chat.completion.chunk" if self._chat else "text_completion"
@@ -146,11 +150,6 @@ class Answer:
             "total_tokens": self._prompt_tokens + tokens,
             "prompt_tokens_details": {"cached_tokens": cached},
         }
-
-
-def error_event(body: dict[str, Any]) -> bytes:
-    """The end of a stream whose reply has failed."""
-    return _event(body)
 
 
 def _choice(

@@ -24,11 +24,12 @@ from cassandra_spec.drafting import Prompt, Sampling, Settings, encode_prompt
 from cassandra_spec.drafting.grammar import Grammar, GrammarCompiler
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.report.trace_page import live_page
-from cassandra_spec.serve.answers import Answer, error_event
+from cassandra_spec.serve.answers import Answer
 from cassandra_spec.serve.errors import ApiError, busy
 from cassandra_spec.serve.logprobs import TokenTexts
 from cassandra_spec.serve.metrics import Metrics
 from cassandra_spec.serve.requests import ChatRequest, CompletionRequest, read_request
+from cassandra_spec.serve.responses import ResponseAnswer, ResponsesRequest
 from cassandra_spec.serve.scheduler import BusyError, Event, Job, Scheduler
 from cassandra_spec.serve.structured import grammar_text
 from cassandra_spec.serve.tool_calls import call_format, with_tools
@@ -95,6 +96,10 @@ def make_app(served: Served, scheduler: Scheduler, metrics: Metrics) -> FastAPI:
     @app.post("/v1/completions", dependencies=keyed)
     async def complete(request: Request) -> Response:
         return await replies.answer(request, CompletionRequest)
+
+    @app.post("/v1/responses", dependencies=keyed)
+    async def respond(request: Request) -> Response:
+        return await replies.answer(request, ResponsesRequest)
 
     @app.get("/v1/models", dependencies=keyed)
     async def models() -> dict[str, Any]:
@@ -188,26 +193,24 @@ class _Replies:
         self._calls = call_format(served.tokenizer.chat_template)
         self._arriving = 0  # requests that have not come to the scheduler
 
-    async def answer(self, request: Request, kind: type[_Asked]) -> Response:
+    async def answer(
+        self, request: Request, kind: type[_Asked] | type[ResponsesRequest]
+    ) -> Response:
         """The replies to a request, whole or as a stream."""
         self._scheduler.require_room(self._arriving)
         self._arriving += 1
         try:
-            asked = read_request(kind, await _read_body(request, self._served.max_body))
+            read = read_request(kind, await _read_body(request, self._served.max_body))
+            asked = read.chat if isinstance(read, ResponsesRequest) else read
             _require_model(self._served, asked.model)
             prompts, echoes = await asyncio.to_thread(self._encode, asked)
             grammars = await asyncio.to_thread(self._compile, asked)
         finally:
             self._arriving -= 1
-        answer = Answer(
-            asked.kind,
-            self._served.name,
-            self._served.fingerprint,
-            prompts,
-            n=asked.n,
-            echoes=echoes,
-            texts=None if asked.scored is None else self._texts,
-            calls=self._calls if isinstance(asked, ChatRequest) and asked.callable else None,
+        answer = (
+            ResponseAnswer(read, len(prompts[0]))
+            if isinstance(read, ResponsesRequest)
+            else self._answer(read, prompts, echoes)
         )
         replies = self._begin(asked, prompts, grammars)
         try:
@@ -219,6 +222,20 @@ class _Replies:
         except BaseException:
             replies.cancel()
             raise
+
+    def _answer(
+        self, asked: _Asked, prompts: Sequence[Sequence[int]], echoes: Sequence[str]
+    ) -> Answer:
+        return Answer(
+            asked.kind,
+            self._served.name,
+            self._served.fingerprint,
+            prompts,
+            n=asked.n,
+            echoes=echoes,
+            texts=None if asked.scored is None else self._texts,
+            calls=self._calls if isinstance(asked, ChatRequest) and asked.callable else None,
+        )
 
     def _begin(
         self, asked: _Asked, prompts: Sequence[Sequence[int]], grammars: Sequence[Grammar]
@@ -390,7 +407,7 @@ class _Jobs:
 
 
 async def _pieces(
-    replies: _Jobs, first: tuple[int, Event], answer: Answer, *, usage: bool
+    replies: _Jobs, first: tuple[int, Event], answer: Answer | ResponseAnswer, *, usage: bool
 ) -> AsyncIterator[bytes]:
     """The stream of replies from the first event on."""
     yield answer.first(usage=usage)
@@ -404,7 +421,7 @@ async def _pieces(
                 break
             index, event = await replies.event()
     except ApiError as error:
-        yield error_event(error.body)
+        yield answer.failed(error.body)
     else:
         yield answer.end([event for _, event in sorted(last.items())], usage=usage)
 

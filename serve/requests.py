@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
@@ -47,15 +48,20 @@ _IGNORED = ("user", "metadata", "safety_identifier", "prompt_cache_key")
 """Parameters of the API that say nothing about the reply."""
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
+    """An object of a request, with nothing but its fields."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    """Parameters of the API that have no effect here, and their values that ask for none."""
 
 
 _Token = Annotated[str, Field(pattern=r"^[0-9]{1,10}$")]
 _Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
-class StreamOptions(_Body):
+class StreamOptions(Body):
     """What a stream has beside the text."""
 
     include_usage: bool = False
@@ -63,9 +69,10 @@ class StreamOptions(_Body):
     include_trace: bool = False  # what made each token (docs/software/serving.md)
 
 
-class Asked(_Body):
+class Asked(Body):
     """What both kinds of requests have."""
 
+    neutral = _NEUTRAL
     kind: ClassVar[str]
     default_tokens: ClassVar[int] = _MOST  # of a reply, where the request does not say
 
@@ -117,7 +124,7 @@ class Asked(_Body):
         return tuple([*used, bias] if bias.values else used)
 
 
-class Message(_Body):
+class Message(Body):
     """A message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -176,7 +183,7 @@ class ChatRequest(ToolFields, Asked):
         """Clients send their whole objects, with null for what is not there."""
         if not isinstance(value, list):
             return value
-        return [_without_null(each) if isinstance(each, dict) else each for each in value]
+        return [without_null(each) if isinstance(each, dict) else each for each in value]
 
     @field_validator("top_logprobs")
     @classmethod
@@ -274,7 +281,7 @@ def _is_prompt(value: Any) -> bool:
     return isinstance(value, str)
 
 
-Kind = TypeVar("Kind", bound=Asked)
+Kind = TypeVar("Kind", bound=Body)
 
 
 def read_request(kind: type[Kind], data: bytes) -> Kind:
@@ -285,11 +292,11 @@ def read_request(kind: type[Kind], data: bytes) -> Kind:
         raise ApiError(400, f"the body must be JSON: {error}", code="invalid_json") from error
     if not isinstance(body, dict):
         raise ApiError(400, f"the body must be a JSON object, not {type(body).__name__}")
-    body = _without_null(body)
-    for name, allowed in _NEUTRAL.items():
+    body = without_null(body)
+    for name, allowed in kind.neutral.items():
         if name in body and name not in kind.model_fields:
             _require_neutral(name, body.pop(name), allowed)
-    for name in _IGNORED:
+    for name in set(_IGNORED) - kind.model_fields.keys():
         body.pop(name, None)
     try:
         return kind.model_validate(body)
@@ -297,7 +304,8 @@ def read_request(kind: type[Kind], data: bytes) -> Kind:
         raise _refusal(error) from error
 
 
-def _without_null(body: dict[str, Any]) -> dict[str, Any]:
+def without_null(body: dict[str, Any]) -> dict[str, Any]:
+    """Return an object without its null fields, which clients send for what is not there."""
     return {name: value for name, value in body.items() if value is not None}
 
 

@@ -12,13 +12,17 @@ from transformers import GenerationConfig
 
 from cassandra_spec.drafting import GREEDY, DraftKind, Levels, Sampling, Settings
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.format import is_integer
+from cassandra_spec.model.speculative.processing import PROCESSED, AllowedTokens, Processing
 
 _DEFAULT_TOKENS = 20  # as in transformers
 _DEFAULT_TOP_K = 50
+_MOST_COPIES = 1024
 
 _SUPPORTED = frozenset(
     ("max_new_tokens", "max_length", "do_sample", "temperature", "top_k", "top_p", "eos_token_id")
-    + ("pad_token_id", "stop_strings")
+    + ("pad_token_id", "stop_strings", "num_return_sequences", "return_dict_in_generate")
+    + ("output_scores", "output_logits", *PROCESSED)
 )
 _WITHOUT_EFFECT = frozenset(  # on the tokens that come out
     ("bos_token_id", "cache_config", "cache_implementation", "compile_config", "disable_compile")
@@ -27,7 +31,7 @@ _WITHOUT_EFFECT = frozenset(  # on the tokens that come out
 )
 _NEUTRAL_IF_ONE = frozenset(
     ("encoder_repetition_penalty", "guidance_scale", "length_penalty", "num_beam_groups")
-    + ("num_beams", "num_return_sequences", "repetition_penalty", "top_h", "typical_p")
+    + ("num_beams", "top_h", "typical_p")
 )
 
 
@@ -39,6 +43,9 @@ class Request:
     ids: torch.Tensor  # of the prompts, padded on the left, int64 [batch, width]
     prompts: list[list[int]]  # without the padding
     pad_token: int | None  # completes replies that are shorter than the longest
+    copies: int  # of each prompt, one after another
+    processing: Processing
+    outputs: tuple[str, ...] | None  # beside the tokens; None: tokens alone
 
 
 def read_request(
@@ -53,12 +60,15 @@ def read_request(
     draft: DraftKind,
     min_margin: float,
     seed: int | None,
+    processors: Sequence[Any] = (),
+    allowed: AllowedTokens | None = None,
 ) -> Request:
     """All arguments together: those of a call, over a config given with it, over the model's.
 
     Those that :class:`Levels` has are for the levels of drafting. ``longest`` is the number of
-    positions that the model has. Raises :class:`CassandraError` that names an argument that is
-    unknown, not supported or not as it must be.
+    positions that the model has; ``processors`` and ``allowed`` are the caller's own. Raises
+    :class:`CassandraError` that names an argument that is unknown, not supported or not as it must
+    be.
     """
     given, levels = dict(arguments), {field.name for field in dataclasses.fields(Levels)}
     asked = {name: given.pop(name) for name in levels & given.keys()}
@@ -66,6 +76,9 @@ def read_request(
     stops = _stop_tokens(merged.eos_token_id)
     pad = merged.pad_token_id if merged.pad_token_id is not None else next(iter(stops), None)
     table, prompts = read_inputs(ids, attention_mask, pad if pad not in stops else None)
+    copies = _copies(merged)
+    table = table.repeat_interleave(copies, dim=0)
+    prompts = [prompt for prompt in prompts for _ in range(copies)]
     if pad is None and len(prompts) > 1:
         raise CassandraError("pad_token_id must be given for several prompts, and is not")
     settings = Settings(
@@ -79,7 +92,47 @@ def read_request(
         sampling=_sampling(merged),
         seed=seed,
     )
-    return Request(settings=settings, ids=table, prompts=prompts, pad_token=pad)
+    outputs = _outputs(merged)
+    processing = Processing(
+        entries={name: getattr(merged, name) for name in PROCESSED},
+        stops=stops,
+        sampling=settings.sampling,
+        custom=processors,
+        allowed=allowed,
+        records=bool(outputs),
+    )
+    return Request(
+        settings=settings,
+        ids=table,
+        prompts=prompts,
+        pad_token=pad,
+        copies=copies,
+        processing=processing,
+        outputs=outputs,
+    )
+
+
+def _copies(merged: Any) -> int:
+    """Replies to each prompt."""
+    copies = 1 if merged.num_return_sequences is None else merged.num_return_sequences
+    if not is_integer(copies, 1, _MOST_COPIES):
+        raise CassandraError(
+            f"num_return_sequences must be an integer from 1 to {_MOST_COPIES}, not {copies!r}"
+        )
+    if copies > 1 and not merged.do_sample:
+        raise CassandraError(
+            f"num_return_sequences must be 1 without do_sample, not {copies}: greedy replies to a "
+            "prompt are the same"
+        )
+    return int(copies)
+
+
+def _outputs(merged: Any) -> tuple[str, ...] | None:
+    """What is returned beside the tokens; as in transformers, only if a dictionary is wanted."""
+    if not merged.return_dict_in_generate:
+        return None
+    wanted = {"scores": merged.output_scores, "logits": merged.output_logits}
+    return tuple(name for name, given in wanted.items() if given)
 
 
 def _merge(

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import GenerationConfig
+from transformers.generation import GenerateDecoderOnlyOutput
 from transformers.utils import GENERATION_CONFIG_NAME
 
 from cassandra_spec.drafting import (
@@ -57,6 +58,7 @@ from cassandra_spec.model.speculative.loading import (
 )
 from cassandra_spec.model.speculative.memory import model_memory, require_memory
 from cassandra_spec.model.speculative.passes import run_pass
+from cassandra_spec.model.speculative.processing import AllowedTokens, RowProcessor, stacked
 from cassandra_spec.model.speculative.rotary import fix_angles
 from cassandra_spec.model.speculative.tiles import ROWS
 from cassandra_spec.model.speculative.trees import TreePasses
@@ -356,18 +358,25 @@ class CassandraForCausalLM:
         streamer: Any = None,
         stopping_criteria: Sequence[Callable[..., Any]] | None = None,
         tokenizer: Any = None,
+        logits_processor: Sequence[Any] | None = None,
+        prefix_allowed_tokens_fn: AllowedTokens | None = None,
         gamma: Gamma = ADAPTIVE,
         draft: DraftKind = "hybrid",
         min_margin: float | None = None,
         seed: int | None = None,
         **arguments: Any,
-    ) -> torch.Tensor:
+    ) -> Any:
         """Token ids of prompts and replies, int64 [batch, length], as transformers gives them.
+
+        With ``return_dict_in_generate`` they are ``sequences`` of a
+        :class:`~transformers.generation.GenerateDecoderOnlyOutput`, beside ``scores`` and
+        ``logits`` if these are asked for.
 
         The arguments are those of transformers' ``generate()``: ``inputs`` (or ``input_ids``) are
         prompts [batch, width], padded on the left and masked by ``attention_mask``; the others are
         those of a :class:`transformers.GenerationConfig`. Each reply is token for token what it
-        would be alone. ``stopping_criteria`` are asked after each token, without scores. ``gamma``,
+        would be alone. ``stopping_criteria`` are asked after each token, without scores, and
+        ``logits_processor`` about each token of one reply after another. ``gamma``,
         ``draft``, ``min_margin`` and ``seed`` are as in :class:`Settings`, and the fields of
         :class:`Levels` are arguments, too; without a
         ``seed``, samples follow torch's own. ``report`` of this object holds the figures
@@ -386,6 +395,8 @@ class CassandraForCausalLM:
             draft=draft,
             min_margin=default_margin(gamma) if min_margin is None else min_margin,
             seed=seed,
+            processors=logits_processor or (),
+            allowed=prefix_allowed_tokens_fn,
         )
         prompts, most = request.prompts, request.settings.max_tokens
         self._require_cache(sum(map(len, prompts)) + len(prompts) * most, self.kv)
@@ -395,13 +406,26 @@ class CassandraForCausalLM:
         if tokenizer is None and request.settings.stop_strings:
             raise CassandraError("tokenizer must be given with stop_strings, and is not")
         counters = Counters()
-        replies = self._replies(request, tokenizer, streamer, counters, stopping_criteria or ())
+        rows = [
+            request.processing.of_row(self.network, number, ids, len(ids) - len(prompt))
+            for number, (ids, prompt) in enumerate(zip(request.ids, prompts, strict=True))
+        ]
+        settings = [
+            dataclasses.replace(
+                _seeded(request.settings, number % request.copies), processors=row.in_settings
+            )
+            for number, row in enumerate(rows)
+        ]
+        replies = self._replies(
+            request, settings, tokenizer, streamer, counters, stopping_criteria or ()
+        )
         self.report = self.make_report(counters, request.settings)
-        return _padded(request, replies)
+        return _output(request, replies, rows)
 
     def _replies(
         self,
         request: Request,
+        settings: Sequence[Settings],
         tokenizer: Any,
         streamer: Any,
         counters: Counters,
@@ -410,10 +434,10 @@ class CassandraForCausalLM:
         """A round of each reply in turn, until all have ended."""
         texts = [ReplyText(tokenizer, request.settings.stop_strings) for _ in request.prompts]
         running = {
-            number: self.rounds(
-                prompt, _seeded(request.settings), counters, ends=_ends(prompt, text, criteria)
+            number: self.rounds(prompt, own, counters, ends=_ends(prompt, text, criteria))
+            for number, (prompt, own, text) in enumerate(
+                zip(request.prompts, settings, texts, strict=True)
             )
-            for number, (prompt, text) in enumerate(zip(request.prompts, texts, strict=True))
         }
         _put(streamer, request.ids)
         while running:
@@ -436,10 +460,15 @@ class CassandraForCausalLM:
         return self._stops
 
 
-def _seeded(settings: Settings) -> Settings:
-    """With a seed by torch if samples are to be drawn and there is none."""
-    if settings.seed is not None or settings.sampling.temperature == 0:
+def _seeded(settings: Settings, copy: int) -> Settings:
+    """With a seed by torch if samples are to be drawn and there is none.
+
+    Replies to the same prompt (``copy``) have one seed after another.
+    """
+    if settings.sampling.temperature == 0:
         return settings
+    if settings.seed is not None:
+        return dataclasses.replace(settings, seed=settings.seed + copy)
     return dataclasses.replace(settings, seed=int(torch.randint(2**62, ())))
 
 
@@ -459,6 +488,26 @@ def _ends(
 def _put(streamer: Any, tokens: torch.Tensor) -> None:
     if streamer is not None:
         streamer.put(tokens)
+
+
+def _output(
+    request: Request, replies: Sequence[Sequence[int]], rows: Sequence[RowProcessor]
+) -> Any:
+    """What :meth:`CassandraForCausalLM.generate` returns."""
+    sequences = _padded(request, replies)
+    if request.outputs is None:
+        return sequences
+    found = {
+        name: stacked(
+            [
+                getattr(row.recorded, name)[: len(reply)]
+                for row, reply in zip(rows, replies, strict=True)
+            ],
+            request.pad_token,
+        )
+        for name in request.outputs
+    }
+    return GenerateDecoderOnlyOutput(sequences=sequences, **found)  # type: ignore[arg-type]
 
 
 def _padded(request: Request, replies: Sequence[Sequence[int]]) -> torch.Tensor:

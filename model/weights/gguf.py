@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from cassandra_spec.golden import bf16
 from cassandra_spec.golden.errors import CassandraError, FileError
+from cassandra_spec.golden.model_config import check_config
+from cassandra_spec.model.weights.agreement import agree, zero_tensors
 from cassandra_spec.model.weights.architectures import HEAD, Architecture, find_architecture
 from cassandra_spec.model.weights.gguf_header import check_counts
 from cassandra_spec.model.weights.tensor import Tensor, Values
@@ -52,10 +54,20 @@ class GgufSource:
             kind = self._field("general.architecture")
         self._architecture = find_architecture(kind, field="gguf", where=path)
         self._names = self._hugging_face_names()
+        described = {name: self._describe(name, stored) for name, stored in self._names.items()}
+        self._agreement = agree(
+            self._architecture,
+            self._config(),
+            {name: tensor.shape for name, tensor in described.items()},
+            same_head=lambda: False,
+            where=path,
+        )
         self.tensors: Mapping[str, Tensor] = {
-            name: self._describe(name, stored) for name, stored in self._names.items()
+            name: tensor
+            for name, tensor in (described | zero_tensors(self._agreement)).items()
+            if name not in self._agreement.unused
         }
-        self.notes = self._notes()
+        self.notes = (*self._agreement.notes, *self._notes())
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Values:
         """Values ``start`` to ``stop``, dequantised and rounded to nearest, ties to even."""
@@ -63,6 +75,8 @@ class GgufSource:
         rows = tensor.shape[0]  # those of a vector have one value
         columns = tensor.count // rows
         stop = tensor.count if stop is None else stop
+        if name in self._agreement.zeros:
+            return np.zeros(stop - start, np.uint16)
         first, last = start // columns, -(-stop // columns)
         values = self._rows(name, self._row_order(name, rows)[first:last])
         return values[start - first * columns : stop - first * columns]
@@ -82,9 +96,21 @@ class GgufSource:
             tokenizer = AutoTokenizer.from_pretrained(self._path.parent, **place)
         config.architectures = [self._architecture.class_name]
         config.dtype = "bfloat16"
-        config.tie_word_embeddings = HEAD not in self.tensors
+        config.update(self._config() | {"tie_word_embeddings": self._agreement.tied})
         config.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
+
+    def _config(self) -> dict[str, Any]:
+        """Entries of a config that say which tensors there are.
+
+        A GGUF file does not say which biases its model has: its tensors do, as in llama.cpp.
+        """
+        layers = self._reader.get_field(f"{self._architecture.gguf}.block_count")
+        found: dict[str, Any] = {} if layers is None else {"num_hidden_layers": layers.contents()}
+        check_config(found, str(self._path))
+        parts = {name.split(".", 3)[-1] for name in self._names}
+        switches = self._architecture.switched_biases.items()
+        return found | {entry: True for entry, biases in switches if not parts.isdisjoint(biases)}
 
     def _field(self, key: str) -> Any:
         field = self._reader.get_field(key)

@@ -6,6 +6,7 @@ A source is a Hugging Face directory of safetensors (this module) or a GGUF file
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -22,6 +23,7 @@ from cassandra_spec.golden import bf16
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.golden.file import SafetensorsFile
 from cassandra_spec.golden.model_config import read_config, read_json
+from cassandra_spec.model.weights.agreement import agree, zero_tensors
 from cassandra_spec.model.weights.architectures import (
     EMBEDDING,
     HEAD,
@@ -51,6 +53,8 @@ BUNDLED = "smollm2"
 
 MODEL_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+
+_COMPARED = 1 << 24  # values of a head that are compared with the embedding at once
 
 _COMPANIONS = (
     "config.json",
@@ -174,17 +178,38 @@ class DirectorySource:
         self._files = _tensor_files(path)
         weights = sorted({file.path for file in self._files.values()})
         self.files = (*weights, *companions(path))
-        tied = _is_tied(config, self._files)
-        self.tensors: Mapping[str, Tensor] = {
-            name: _describe(file, name, architecture, tied) for name, file in self._files.items()
+        described = {
+            name: _describe(file, name, architecture, tied=HEAD not in self._files)
+            for name, file in self._files.items()
         }
-        _require_weights(path, self)
-        self.notes = _rounding_notes(self)
+        _require_weights(path, described)
+        self._agreement = agree(
+            architecture,
+            config,
+            {name: tensor.shape for name, tensor in described.items()},
+            same_head=lambda: self._same(described[HEAD], described.get(EMBEDDING)),
+            where=path,
+        )
+        self.tensors: Mapping[str, Tensor] = {
+            name: dataclasses.replace(
+                tensor, kind=architecture.kind(name, tied=self._agreement.tied)
+            )
+            for name, tensor in (described | zero_tensors(self._agreement)).items()
+            if name not in self._agreement.unused
+        }
+        self._rounded = _rounding_notes(self)
+        self.notes = (*self._agreement.notes, *self._rounded)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Values:
         """Values ``start`` to ``stop``; F16 and F32 are rounded to nearest, ties to even."""
         tensor = self.tensors[name]
         stop = tensor.count if stop is None else stop
+        if name in self._agreement.zeros:
+            return np.zeros(stop - start, np.uint16)
+        return self._values(tensor, start, stop)
+
+    def _values(self, tensor: Tensor, start: int, stop: int) -> Values:
+        name = tensor.name
         _require_float(self._files[name].path, tensor)
         size = bf16.ITEM_BYTES[tensor.dtype]
         data = self._files[name].read(name, start * size, stop * size)
@@ -192,15 +217,34 @@ class DirectorySource:
 
     def read_raw(self, name: str) -> NDArray[np.uint8]:
         """All bytes of a tensor as the file has them."""
+        if name in self._agreement.zeros:
+            return self.read(name).view(np.uint8)
         return self._files[name].read(name)
 
     def save_companions(self, directory: Path) -> None:
-        """Copy the config and the tokenizer's files; a rounded model becomes a BF16 one."""
+        """Copy the config and the tokenizer's files; the config becomes that of the tensors."""
         copy_companions(self._path, directory)
-        if self.notes:
-            config = read_config(directory)
-            config["torch_dtype" if "torch_dtype" in config else "dtype"] = "bfloat16"
-            (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+        config = read_config(directory)
+        changed = {**config}
+        if self._rounded:
+            changed["torch_dtype" if "torch_dtype" in config else "dtype"] = "bfloat16"
+        if config.get("tie_word_embeddings") in (None, not self._agreement.tied):
+            changed["tie_word_embeddings"] = self._agreement.tied
+        if changed != config:
+            (directory / "config.json").write_text(json.dumps(changed, indent=2) + "\n")
+
+    def _same(self, head: Tensor, embedding: Tensor | None) -> bool:
+        """Whether the head is a copy of the embedding."""
+        if embedding is None or (head.dtype, head.shape) != (embedding.dtype, embedding.shape):
+            return False
+        starts = range(0, head.count, _COMPARED)
+        return all(
+            np.array_equal(
+                self._values(head, start, min(start + _COMPARED, head.count)),
+                self._values(embedding, start, min(start + _COMPARED, head.count)),
+            )
+            for start in starts
+        )
 
 
 def copy_companions(source: Path, destination: Path) -> None:
@@ -242,13 +286,9 @@ def _is_file_name(value: object) -> bool:
     return isinstance(value, str) and Path(value).name == value
 
 
-def _is_tied(config: Mapping[str, Any], names: Mapping[str, object]) -> bool:
-    """A config that does not say so leaves it to the tensors: no head means a tied one."""
-    stated = config.get("tie_word_embeddings")
-    return stated if isinstance(stated, bool) else HEAD not in names
-
-
-def _describe(file: SafetensorsFile, name: str, architecture: Architecture, tied: bool) -> Tensor:
+def _describe(
+    file: SafetensorsFile, name: str, architecture: Architecture, *, tied: bool
+) -> Tensor:
     raw = file.tensors[name]
     kind = architecture.kind(name, tied=tied)
     tensor = Tensor(name=name, shape=raw.shape, dtype=raw.dtype, nbytes=raw.nbytes, kind=kind)
@@ -265,8 +305,8 @@ def _require_float(path: Path, tensor: Tensor) -> None:
         raise FileError(f"{path}: {tensor.name} must have a dtype of {known}, not {tensor.dtype}")
 
 
-def _require_weights(path: Path, source: Source) -> None:
-    kinds = {tensor.kind for tensor in source.tensors.values()}
+def _require_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    kinds = {tensor.kind for tensor in tensors.values()}
     if not {"linear", "head"} <= kinds:
         example = f"model.layers.0.self_attn.q_proj.weight and {HEAD} or a tied {EMBEDDING}"
         raise FileError(f"{path} must have linear weights and a head ({example})")

@@ -10,6 +10,7 @@ from typing import Literal
 from cassandra_spec.drafting import Costs, pass_costs
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.file import PackedFile, PackedTensor, RawTensor
+from cassandra_spec.golden.model_config import HEAD as HEAD
 from cassandra_spec.native.models.rope import Rope
 
 Activation = Literal["silu", "gelu_pytorch_tanh"]
@@ -17,7 +18,6 @@ ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_pytorch_tanh")
 """Activations of feed-forward layers, by their number in kernels.h."""
 
 EMBEDDING = "model.embed_tokens.weight"
-HEAD = "lm_head.weight"
 FINAL_NORM = "model.norm.weight"
 
 LINEAR = (
@@ -69,6 +69,7 @@ class ModelConfig:
     logit_cap: float = 0.0  # the same on logits
     norm_offset: float = 0.0  # added to the weights of norms
     norms_after: bool = False  # norms of what attention and feed-forward add, too
+    biases: bool = False  # of queries, keys and values
     head_norms: bool = False  # norms of single heads of queries and keys
     fused: bool = False  # q, k and v are one tensor, and so are gate and up
 
@@ -106,11 +107,11 @@ class ModelConfig:
 
     @property
     def vectors(self) -> dict[str, int]:
-        """Vectors of a layer with their places in the engine; only biases may be missing."""
+        """Vectors of a layer with their places in the engine."""
         norms = (_AROUND[0], _AFTER_ATTENTION, _AROUND[1])
         before, *after = norms if self.norms_after else (_AFTER_ATTENTION,)
         slots = [_INPUT_NORM, before, *BIASES, *HEAD_NORMS, *after]
-        absent = () if self.head_norms else HEAD_NORMS
+        absent = (*(() if self.biases else BIASES), *(() if self.head_norms else HEAD_NORMS))
         return {name: slot for slot, name in enumerate(slots) if name not in absent}
 
     def vector_size(self, name: str) -> int:
@@ -127,11 +128,12 @@ class ModelConfig:
         return sum(rows for rows, _ in shapes), shapes[0][1]
 
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
-        """All tensors that the engine knows, those that may be missing included."""
+        """All tensors of the model."""
         table = (self.vocabulary, self.hidden)
         own: dict[str, tuple[int, ...]] = {name: self.stored_shape(name) for name in self.stored}
         own |= {name: (self.vector_size(name),) for name in self.vectors}
-        return {EMBEDDING: table, HEAD: table, FINAL_NORM: (self.hidden,)} | {
+        tables = {EMBEDDING: table} if self.tied else {EMBEDDING: table, HEAD: table}
+        return {**tables, FINAL_NORM: (self.hidden,)} | {
             f"model.layers.{layer}.{name}": shape
             for layer in range(self.layers)
             for name, shape in own.items()
@@ -140,8 +142,7 @@ class ModelConfig:
 
 def model_costs(config: ModelConfig, packed: PackedFile) -> Costs:
     """What the passes of a packed model read."""
-    own = not config.tied and HEAD in {*packed.tensors, *packed.others}
-    head = HEAD if own else EMBEDDING
+    head = EMBEDDING if config.tied else HEAD
     return pass_costs(
         packed,
         linear=[f"model.layers.{n}.{name}" for n in range(config.layers) for name in config.stored],

@@ -15,7 +15,7 @@ from cassandra_spec.drafting import Costs
 from cassandra_spec.golden import CassandraError, Packed, bf16
 from cassandra_spec.golden.checksums import Checksums
 from cassandra_spec.golden.file import PackedFile
-from cassandra_spec.golden.model_config import read_config
+from cassandra_spec.golden.model_config import is_tied, read_config
 from cassandra_spec.native.arrays import int32, pointer
 from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.codec import NativeCodec
@@ -124,8 +124,11 @@ class LoadedModel:
         interpreter. Then the context has :data:`~.streaming.CONTEXT` positions unless it is given.
         """
         folder = Path(directory)
-        config = read_model_config(read_config(folder), options.get("context"))
+        entries = read_config(folder)
         packed = PackedFile(folder / "model.safetensors")
+        tied = is_tied(entries, {*packed.tensors, *packed.others}, folder / "config.json")
+        entries["tie_word_embeddings"] = tied
+        config = read_model_config(entries, options.get("context"))
         check_tensors(folder, config.tensor_shapes(), packed)
         if memory_limit is not None:
             options = _limited(config, packed, memory_limit, options)
@@ -194,18 +197,16 @@ class LoadedModel:
                 self._set_matrices(layer, full, _required(tensors, full), shapes)
             for name, slot in config.vectors.items():
                 full = f"{prefix}{name}"
-                optional = name.endswith(".bias")
-                found = tensors(full) if optional else _required(tensors, full)
-                if found is not None:
-                    self._set_vector(layer, slot, full, found, config.vector_size(name))
+                found = _required(tensors, full)
+                self._set_vector(layer, slot, full, found, config.vector_size(name))
 
     def _fill_head(self, tensors: Callable[[str], Tensor | None]) -> None:
         config = self.config
         self._set_vector(
             config.layers, 0, FINAL_NORM, _required(tensors, FINAL_NORM), config.hidden
         )
-        own = None if config.tied else tensors(HEAD)
-        name, found = (EMBEDDING, _required(tensors, EMBEDDING)) if own is None else (HEAD, own)
+        name = EMBEDDING if config.tied else HEAD
+        found = _required(tensors, name)
         self._set_matrices(config.layers, name, found, {0: (config.vocabulary, config.hidden)})
 
     def _set_matrices(

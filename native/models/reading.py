@@ -118,6 +118,7 @@ def _model(
         logit_cap=_number(entries, "final_logit_softcapping") if gemma else 0.0,
         norm_offset=1.0 if gemma else 0.0,
         norms_after=gemma,
+        biases=kind == "qwen2" or (bool(entries.get("attention_bias")) and kind != "phi3"),
         head_norms=kind in ("qwen3", "gemma3_text"),
         fused=kind == "phi3",
     )

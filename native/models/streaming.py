@@ -136,8 +136,7 @@ def _stored(config: ModelConfig, packed: PackedFile) -> Iterator[_Stored]:
         for name, parts in config.stored.items():
             full = f"model.layers.{layer}.{name}"
             yield _Stored(full, format_of(full), tuple(config.shapes[part] for part in parts))
-    own = not config.tied and HEAD in {*packed.tensors, *packed.others}
-    head = HEAD if own else EMBEDDING
+    head = EMBEDDING if config.tied else HEAD
     yield _Stored(head, format_of(head), ((config.vocabulary, config.hidden),))
 
 

@@ -36,6 +36,7 @@ TARGETS = [
     "soft-errors",
     "mutants",
     "mutate",
+    "clients",
     "clean",
 ]
 

@@ -42,7 +42,9 @@ def write_gguf(path: Path, model: Path, kind: Kind = Kind.F32, *, name: str = ""
     (architecture,) = (a for a in ARCHITECTURES if a.model_type == config["model_type"])
     tensors = tensors_of(model)
     layers = [f"blk.{n}.{part}.weight" for n in range(2) for part in architecture.gguf_layer]
-    biases = [f"blk.{n}.attn_{part}.bias" for n in range(2) for part in "qkv"]
+    biased = architecture.biases({"attention_bias": True})
+    parts = [part for part, of in architecture.gguf_layer.items() if f"{of}.bias" in biased]
+    biases = [f"blk.{n}.{part}.bias" for n in range(2) for part in parts]
     names = ["token_embd.weight", "output.weight", "output_norm.weight", *layers, *biases]
     writer = GGUFWriter(path, name or architecture.gguf)
     writer.add_head_count(4)

@@ -202,7 +202,6 @@ def test_transformers_own_passes_go_on_working_after_a_reply(model: Any) -> None
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ({"logits_processor": [print]}, r"generate\(\) must not be given logits_processor"),
         ({"assistant_model": object()}, r"generate\(\) must not be given assistant_model"),
         ({"num_beams": 2}, "num_beams must be 1"),
     ],

@@ -37,7 +37,7 @@ from cassandra_spec.model.weights.sources import (
     packed_tensors,
     weights,
 )
-from tests.model.tiny import patterns, replace_tensors, tensors_of, write_model
+from tests.model.tiny import change_config, patterns, replace_tensors, tensors_of, write_model
 
 SMALL = Format(segment=256)
 RECIPES = {
@@ -213,11 +213,11 @@ def test_f32_weights_come_back_rounded_and_norms_as_they_were(tmp_path: Path) ->
 def test_every_reader_finds_tensors_aligned(own_llama: Path, tmp_path: Path) -> None:
     """Tensors of odd sizes and dtypes do not push others off their alignment."""
     extra = {
-        "a_bool": torch.tensor([True, False, True]),
-        "b_long": torch.arange(3),
-        "c_half": torch.zeros(3, dtype=torch.float16),
-        "d_double": torch.ones(1, dtype=torch.float64),
-        "e_none": torch.zeros(0, dtype=torch.float32),
+        "a.rotary_emb.inv_freq": torch.tensor([True, False, True]),
+        "b.rotary_emb.inv_freq": torch.arange(3),
+        "c.rotary_emb.inv_freq": torch.zeros(3, dtype=torch.float16),
+        "d.rotary_emb.inv_freq": torch.ones(1, dtype=torch.float64),
+        "e.rotary_emb.inv_freq": torch.zeros(0, dtype=torch.float32),
     }
     replace_tensors(own_llama, extra)
     pack_model(open_source(own_llama), tmp_path / "p", RECIPES["unary"], jobs=1)
@@ -229,6 +229,7 @@ def test_every_reader_finds_tensors_aligned(own_llama: Path, tmp_path: Path) -> 
 
 
 def test_an_empty_weight(own_llama: Path, tmp_path: Path) -> None:
+    change_config(own_llama, vocab_size=None)
     replace_tensors(own_llama, {"lm_head.weight": torch.zeros(0, 48, dtype=torch.bfloat16)})
     pack_model(open_source(own_llama), tmp_path / "p", RECIPES["unary"], jobs=1)
     unpack_model(tmp_path / "p", tmp_path / "u", jobs=1)

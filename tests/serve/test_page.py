@@ -19,8 +19,8 @@ from cassandra_spec.model.backends import BACKENDS, Opening
 from cassandra_spec.serve.scheduler import Scheduler
 from cassandra_spec.serve.server import running
 from tests.browser import Tab, browser
-from tests.serve.conftest import SPECULATION
-from tests.serve.test_api import WORDS, opened
+from tests.serve.conftest import SPECULATION, opened
+from tests.serve.test_api import WORDS
 from tests.serve.test_scheduler import Reader
 
 KEY = "secret"
@@ -136,9 +136,11 @@ def test_a_reply_is_asked_for_and_watched_by_the_keyboard(address: str) -> None:
         for each in (
             ("textbox", "Prompt (Ctrl+Enter sends it)"),
             ("spinbutton", "Most tokens"),
+            ("spinbutton", "Temperature (above 0 nothing is drafted)"),
             ("textbox", "API key"),
             ("button", "Reply"),
             ("button", "Stop"),
+            ("button", "New conversation"),
         ):
             assert each in names
         fill(tab, "textarea", WORDS)
@@ -161,9 +163,53 @@ def test_a_reply_is_asked_for_and_watched_by_the_keyboard(address: str) -> None:
         assert tab.value(f"{drafted}.length") > 0
         live = "[...document.querySelectorAll('[aria-live], [role=status], [role=alert]')]"
         assert tab.value(f"{live}.some((e) => e.querySelector('.token'))") is False
+        assert tab.value("document.querySelector('textarea').value") == ""
+        fill(tab, "textarea", WORDS)
         fill(tab, "input[type=number]", "20000")
         tab.value("document.querySelector('textarea').focus()")
         tab.press("Enter", control=True)
-        tab.wait_for("document.querySelectorAll('.token').length > 40")
+        tab.wait_for("document.querySelectorAll('.token').length > 100")
         tab.value("document.querySelector('button[type=button]').click()")
         tab.wait_for("document.querySelector('[role=alert]').textContent === 'Stopped.'")
+
+
+TURNS = "[...document.querySelectorAll('main > section')].map((e) => e.ariaLabel)"
+REPLY = "document.querySelector('main > section:last-child .reply').textContent"
+DONE = "document.querySelector('[role=status]').textContent.startsWith('Done.')"
+
+
+def send(tab: Tab, prompt: str) -> None:
+    """Ask for the next reply by the keyboard, and wait for it."""
+    fill(tab, "textarea", prompt)
+    tab.value("document.querySelector('textarea').focus()")
+    tab.press("Enter", control=True)
+    tab.wait_for(f"{DONE} && document.querySelector('textarea').value === ''")
+
+
+@pytest.mark.slow
+def test_turns_make_a_conversation(address: str, client: openai.OpenAI) -> None:
+    messages: list[Any] = []
+    with browser() as tab:
+        tab.open(f"{address}/")
+        fill(tab, "input[type=password]", KEY)
+        fill(tab, "input[type=number]", "12")
+        for number, prompt in enumerate(("word3 word4", "word9", "word5 word7"), 1):
+            fill(tab, "[step=any]", "0" if number < 3 else "1")
+            send(tab, prompt)
+            assert tab.value(TURNS) == [f"Turn {each}" for each in range(1, number + 1)]
+            messages.append({"role": "user", "content": prompt})
+            found = tab.value(REPLY)
+            if number < 3:
+                asked = client.chat.completions.create(
+                    model="tiny", messages=messages, max_tokens=12, temperature=0
+                )
+                assert found == asked.choices[0].message.content
+            messages.append({"role": "assistant", "content": found})
+        assert tab.value("document.querySelectorAll('.reply').length") == 5  # sampled: one alone
+        tab.value("[...document.querySelectorAll('button')].at(-1).click()")
+        assert tab.value(TURNS) == []
+        assert tab.value("document.activeElement.tagName") == "TEXTAREA"
+        fill(tab, "details textarea", "{")
+        fill(tab, "textarea", "word3")
+        tab.value("document.querySelector('form').requestSubmit()")
+        tab.wait_for("document.querySelector('[role=alert]').textContent.includes('JSON')")

@@ -230,11 +230,7 @@ def test_keys_and_values_in_the_format_do_not_change_a_batch(
     [
         ({"num_beams": 4}, "num_beams must be 1 (the rest is not supported), not 4"),
         ({"num_return_sequences": 2}, "num_return_sequences must be 1"),
-        ({"repetition_penalty": 1.3}, "repetition_penalty must be 1"),
-        ({"min_new_tokens": 4}, "generate() must not be given min_new_tokens=4"),
-        ({"return_dict_in_generate": True}, "must not be given return_dict_in_generate=True"),
-        ({"bad_words_ids": [[3]]}, "generate() must not be given bad_words_ids=[[3]]"),
-        ({"logits_processor": [1]}, "generate() must not be given logits_processor: it is"),
+        ({"output_hidden_states": True}, "must not be given output_hidden_states=True"),
         ({"token_type_ids": [[0]]}, "generate() must not be given token_type_ids: it is not"),
         ({"nonsense": 1}, "generate() must not be given nonsense: it is not supported"),
         ({"max_length": 5}, "max_length must be more than the 5 tokens of the input, not 5"),
