@@ -10,7 +10,7 @@ from cassandra_spec.report import flags
 EPILOG = """\
 examples:
   casspec bench structured packed
-  casspec bench structured packed --document docs/software/serving.md
+  casspec bench structured packed --document docs/results/serving.md
 
 Twenty texts, whose facts are to be extracted as JSON of a schema. Each way to draft decodes all
 replies greedily, without the tokens that the schema makes certain and with them, with up to 7
