@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -23,11 +23,11 @@ from cassandra_spec.drafting import (
     ReadBytes,
     Sampling,
     Settings,
+    choosing,
     decode,
     draw,
     verify,
 )
-from cassandra_spec.drafting import loop as loop_module
 from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat
 from tests.model.speculative.test_key_values import EXACT, MX, UNARY
 from tests.model.speculative.test_loop import Script, flat
@@ -197,12 +197,13 @@ def test_the_chi_square_finds_a_recovered_token_from_the_wrong_distribution(
     kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def mistaken(
-        p: np.ndarray, q: np.ndarray, drafted: Sequence[int], random: np.random.Generator
+        p: Iterable[np.ndarray], q: np.ndarray, drafted: Sequence[int], random: np.random.Generator
     ) -> tuple[int, int]:
-        n, last = verify(p, q, drafted, random)
-        return n, draw(p[n], random) if n < len(drafted) else last
+        rows = list(p)
+        n, last = verify(rows, q, drafted, random)
+        return n, draw(rows[n], random) if n < len(drafted) else last
 
-    monkeypatch.setattr(loop_module, "verify", mistaken)
+    monkeypatch.setattr(choosing, "verify", mistaken)
     assert transitions(kind)[0] > 150
 
 
