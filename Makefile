@@ -140,9 +140,9 @@ mutants: $(STAMP) ## Put faults into copies of the gateware and see what finds e
 mutate: $(STAMP) ## Draw faults with Yosys's mutate in decoder and encoder; run the payloads of the suites with each (20 minutes).
 	$(PY) -m cassandra_spec.verif.mutation.drawn --out $(BUILD)/mutation/drawn $(ARGS)
 
-clients: ## Make an environment of other clients of the server, and run them (langchain-openai, litellm, lm-eval).
+clients: $(STAMP) ## Make an environment of other clients of the server, and run them (langchain-openai, litellm, lm-eval).
 	$(PYTHON) -m venv $(BUILD)/clients
-	$(BUILD)/clients/bin/pip install --disable-pip-version-check -r tests/serve/clients/requirements.txt
+	$(BUILD)/clients/bin/pip --disable-pip-version-check install -r tests/serve/clients/requirements.txt
 	$(PYTEST) tests/serve/test_clients.py
 
 clean: ## Remove what the other targets made, except .venv.
