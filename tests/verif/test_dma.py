@@ -11,6 +11,8 @@ import pytest
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig
 from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
+from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
+from cassandra_spec.synth.export import describe
 from cassandra_spec.verif.dma.decoding import SMALL
 from cassandra_spec.verif.library.axi import Ruled
 from cassandra_spec.verif.tools.runner import run_suite
@@ -19,7 +21,7 @@ from tests.marks import slow
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
 MODULES = ",".join(
-    f"cassandra_spec.verif.dma.{name}" for name in ("decoding", "failures", "software")
+    f"cassandra_spec.verif.dma.{name}" for name in ("decoding", "failures", "software", "described")
 )
 CONFIGS = {
     "l16": DmaConfig(),
@@ -34,7 +36,16 @@ CONFIGS = {
 def test_dma(name: str) -> None:
     top = CassandraDma(CONFIGS[name])
     build = BUILD / f"dma_{name}"
-    run_suite(Ruled(top), MODULES, top.module_name, build_dir=build, extra_env=formats(top.config))
+    environment = formats(top.config) | described(top, build)
+    run_suite(Ruled(top), MODULES, top.module_name, build_dir=build, extra_env=environment)
+
+
+def described(top: CassandraDma | CassandraEncoderDma, build: Path) -> dict[str, str]:
+    """Write the registers of a top as SystemRDL; tell the suites where."""
+    path = build.with_suffix(".rdl")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(describe(top), encoding="utf-8")
+    return {"CASSANDRA_REGISTERS": str(path)}
 
 
 def formats(config: DmaConfig) -> dict[str, str]:
