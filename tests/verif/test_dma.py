@@ -14,14 +14,18 @@ from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
 from cassandra_spec.synth.export import describe
 from cassandra_spec.verif.dma.decoding import SMALL
+from cassandra_spec.verif.dma.firmware import driver
 from cassandra_spec.verif.library.axi import Ruled
 from cassandra_spec.verif.tools.runner import run_suite
 from tests.marks import slow
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
+DRIVER = Path(__file__).parents[2] / "drivers" / "cassandra.c"
+
 MODULES = ",".join(
-    f"cassandra_spec.verif.dma.{name}" for name in ("decoding", "failures", "software", "described")
+    f"cassandra_spec.verif.dma.{name}"
+    for name in ("decoding", "failures", "software", "described", "firmware.decoding")
 )
 CONFIGS = {
     "l16": DmaConfig(),
@@ -41,11 +45,12 @@ def test_dma(name: str) -> None:
 
 
 def described(top: CassandraDma | CassandraEncoderDma, build: Path) -> dict[str, str]:
-    """Write the registers of a top as SystemRDL; tell the suites where."""
+    """Write what the suites read of a top, its registers and the C driver; tell them where."""
     path = build.with_suffix(".rdl")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(describe(top), encoding="utf-8")
-    return {"CASSANDRA_REGISTERS": str(path)}
+    library = driver.build(DRIVER, build.with_suffix(".so"))
+    return {"CASSANDRA_REGISTERS": str(path), "CASSANDRA_DRIVER": str(library)}
 
 
 def formats(config: DmaConfig) -> dict[str, str]:

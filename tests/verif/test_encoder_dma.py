@@ -14,7 +14,8 @@ from tests.marks import slow
 from tests.verif.test_dma import described
 
 MODULES = ",".join(
-    f"cassandra_spec.verif.dma.{name}" for name in ("encoding", "encoder_software", "described")
+    f"cassandra_spec.verif.dma.{name}"
+    for name in ("encoding", "encoder_software", "described", "firmware.encoding")
 )
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
