@@ -85,9 +85,10 @@ def _field(node: FieldNode) -> DescribedField:
     clears = node.get_property("onwrite")
     assert clears is None or clears.name == "woclr", node.inst_name
     reset = node.get_property("reset")
+    assert reset is None or isinstance(reset, int), node.inst_name
     return DescribedField(
         mask=((1 << node.width) - 1) << node.low,
         access=node.get_property("sw").name,
         clears=clears is not None,
-        reset=None if reset is None else int(reset) << node.low,
+        reset=None if reset is None else reset << node.low,
     )
