@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -266,7 +267,7 @@ def test_a_job_does_not_begin_while_another_is_at_work(attach: Make) -> None:
         *({"truncated": 8}, {"log2_group": 16}, {"slot": 4}, {"values": 0}, {"base": 8}),
     ],
 )
-def test_a_job_that_the_device_cannot_do_is_refused(attach: Make, changed: dict[str, int]) -> None:
+def test_a_job_that_the_device_cannot_do_is_refused(attach: Make, changed: dict[str, Any]) -> None:
     model = Model()
     driver = attach(model)
     assert driver.start(decode_job(**changed)) == Status.ARGUMENT
@@ -358,7 +359,7 @@ def test_the_driver_compiles_and_needs_no_library(target: str, tmp_path: Path) -
 @pytest.mark.parametrize("target", ["riscv32", "riscv64", "x86_64"])
 def test_clang_finds_nothing(target: str) -> None:
     clang = Path(sys.executable).with_name("clang-tidy")
-    command = [clang, "--quiet", "--warnings-as-errors=*", f"--checks={CHECKS}", str(SOURCE)]
+    command = [str(clang), "--quiet", "--warnings-as-errors=*", f"--checks={CHECKS}", str(SOURCE)]
     command += ["--", f"--target={target}", *FLAGS]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout[-2000:]
