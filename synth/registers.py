@@ -1,6 +1,7 @@
 """The register map as Markdown and as a C header, from the table that defines the gateware.
 
-``python -m cassandra_spec.synth.registers`` writes registers.md; a test compares it with the table.
+``python -m cassandra_spec.synth.registers`` writes registers.md and the driver's header; a test
+compares them with the table.
 """
 
 from __future__ import annotations
@@ -90,15 +91,20 @@ def _section(register: Register) -> Iterator[str]:
         yield f"| {bits} | `{field.name}` | `{field.access}` | {_cell(field.meaning)} |"
 
 
-def c_header(config: DmaConfig | StoreConfig) -> str:
-    """Return the map as C macros, with the sizes of one configuration."""
-    guard = f"{config.module_name.upper()}_H"
+def c_header(config: DmaConfig | StoreConfig | None = None) -> str:
+    """Write the map as macros, with the sizes of a configuration if one is given.
+
+    PeakRDL's header has packed structures instead. Compilers for RISC-V access these byte by byte,
+    which CODEBOOK does not take, and read the halves of a number in any order.
+    """
+    name = config.module_name if config else "cassandra_registers"
+    guard = f"{name.upper()}_H"
     lines = [
-        f"/* {config.module_name}: registers, version {'.'.join(map(str, VERSION))} of the map.",
+        f"/* {name}: registers, version {'.'.join(map(str, VERSION))} of the map.",
         "   Generated from the table that makes the gateware. Apache-2.0. */",
         _GUARD.format(guard=guard),
     ]
-    sizes = _sizes(config)
+    sizes = _sizes(config) if config else {}
     lines += [f"#define CASSANDRA_{name} {value}u" for name, value in sizes.items()]
     for register in REGISTERS:
         lines += ["", *_macros(register)]
@@ -135,7 +141,7 @@ def _macros(register: Register) -> Iterator[str]:
 
 def _field_macros(name: str, field: Field, low: int) -> Iterator[str]:
     mask = ((1 << field.width) - 1) << low
-    yield f"#define {name}_SHIFT {low}"
+    yield f"#define {name}_SHIFT {low}u"
     yield f"#define {name}_MASK 0x{mask:08x}u /* {field.access}: {field.meaning} */"
     yield f"#define {name}(x) (((uint32_t)(x) << {name}_SHIFT) & {name}_MASK)"
 
@@ -148,15 +154,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.synth.registers", description=__doc__)
     parser.add_argument(
-        "--out", type=Path, default=Path("docs/hardware/registers.md"), help="file to write"
+        "--out", type=Path, default=Path("docs/hardware/registers.md"), help="document to write"
+    )
+    parser.add_argument(
+        "--header",
+        type=Path,
+        default=Path("drivers/cassandra_registers.h"),
+        help="C header to write",
     )
     return parser
 
 
 def _run(args: argparse.Namespace) -> int:
     check()
-    args.out.write_text(markdown(), encoding="utf-8")
-    print(args.out)
+    for path, text in ((args.out, markdown()), (args.header, c_header())):
+        path.write_text(text, encoding="utf-8")
+        print(path)
     return 0
 
 

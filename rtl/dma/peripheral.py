@@ -113,7 +113,9 @@ class Peripheral(wiring.Component):
         m.submodules.queue = queue = self._queue()
         connect_lite(m, self, self.registers)
         activity = self._engine(m, queue)
-        self._constants(m)
+        m.d.comb += [
+            getattr(self.registers, name).eq(value) for name, value in self.built().items()
+        ]
         self._write_codebooks(m)
         self._descriptor(m, queue)
         self._status(m, queue, activity)
@@ -137,15 +139,16 @@ class Peripheral(wiring.Component):
     def _built(self) -> dict[str, int]:
         """Return the read-only fields that only this engine has, and their values."""
 
-    def _constants(self, m: Module) -> None:
-        """Drive the registers that describe the configuration."""
+    def built(self) -> dict[str, int]:
+        """Return the read-only fields that describe the configuration, by ``REGISTER_FIELD``."""
         config, engine = self._bus, self._bus.engine
         master = {"decode": "fetch", "encode": "store"}[self.top]
-        values = {
+        return {
             "id_value": ID,
             "version_major": VERSION[0],
             "version_minor": VERSION[1],
             "version_patch": VERSION[2],
+            "version_encodes": self.top == "encode",
             f"{engine.kind}_lanes": engine.lanes,
             f"{engine.kind}_schemes": sum(1 << SCHEMES.index(name) for name in engine.schemes),
             f"{engine.kind}_window": engine.window,
@@ -156,7 +159,6 @@ class Peripheral(wiring.Component):
             f"{master}_superblock": engine.superblock // CACHE_BLOCK,
             **self._built(),
         }
-        m.d.comb += [getattr(self.registers, name).eq(value) for name, value in values.items()]
 
     def _write_codebooks(self, m: Module) -> None:
         registers, codebooks = self.registers, self.codebooks

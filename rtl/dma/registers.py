@@ -37,8 +37,8 @@ ADDRESS_BITS = 8
 ID = int.from_bytes(b"CASS", "big")
 """The value of the register ``id``."""
 
-VERSION = (0, 4, 0)
-"""Version of the register map: major (incompatible), minor (additions), patch."""
+VERSION = (0, 5, 0)
+"""Of the register map: major (incompatible), minor (additions), patch."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,7 @@ class Field:
     access: Access
     meaning: str
     skip: int = 0  # reserved bits below it
+    known: bool = True  # it has a value after reset: zero, or what the configuration says
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= 32:
@@ -87,6 +88,11 @@ def _fields(
         field = Field(name=name, width=width, access=access, meaning=meaning, skip=sum(skip))
         made.append(field)
     return tuple(made)
+
+
+def _unknown(*fields: Field) -> tuple[Field, ...]:
+    """Fields that may read anything until the hardware gives them a value."""
+    return tuple(dataclasses.replace(field, known=False) for field in fields)
 
 
 def _bits(access: Access, *names_and_meanings: tuple[str, str]) -> tuple[Field, ...]:
@@ -237,6 +243,7 @@ REGISTERS = (
             ("patch", 8, "corrections"),
             ("minor", 8, "additions"),
             ("major", 8, "incompatible changes"),
+            ("encodes", 1, "1: an encoder; 0: decoders"),
         ),
     ),
     _register(
@@ -436,20 +443,31 @@ REGISTERS = (
         "the oldest segment that is in memory and has not been popped, with 0xa0 to 0xb0",
         _bits(
             "ro",
-            ("valid", "there is one; without, 0xa0 to 0xb0 mean nothing"),
-            ("mask", "it has a mask stream (bit 0 of its flags in the directory)"),
-            ("failed", "a write was answered with an error"),
-            ("room", "a region did not fit its room"),
+            ("valid", "there is one; without, mask to errors and 0xa0 to 0xb0 mean nothing"),
         ),
-        _fields(
-            "ro", ("errors", len(ENCODE_ERROR_CAUSES), "causes of docs/hardware/encoder.md", 4)
+        _unknown(
+            *_bits(
+                "ro",
+                ("mask", "it has a mask stream (bit 0 of its flags in the directory)"),
+                ("failed", "a write was answered with an error"),
+                ("room", "a region did not fit its room"),
+            ),
+            *_fields(
+                "ro", ("errors", len(ENCODE_ERROR_CAUSES), "causes of docs/hardware/encoder.md", 4)
+            ),
         ),
         _bits("wo", ("pop", "1: go on to the next; nothing happens if there is none")),
         _fields("ro", ("waiting", 7, "segments that wait", 10)),
         only="encode",
     ),
     *(
-        _whole(f"result_{name}", 0xA0 + 4 * place, "ro", meaning, only="encode")
+        _register(
+            f"result_{name}",
+            0xA0 + 4 * place,
+            meaning,
+            _unknown(*_fields("ro", ("value", 32, meaning))),
+            only="encode",
+        )
         for place, (name, meaning) in enumerate(_RESULTS)
     ),
 )

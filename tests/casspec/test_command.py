@@ -178,7 +178,7 @@ def test_rtl_exports_an_array_with_its_registers(tmp_path: Path, capsys: Output)
     name = "cassandra_array_n2_l8_mx_b16_d128"
     assert capsys.readouterr().out.strip() == str(tmp_path / f"{name}.v")
     assert (tmp_path / f"{name}.h").is_file()
-    assert (tmp_path / f"{name}.registers.md").is_file()
+    assert (tmp_path / "regs" / f"{name}.rdl").is_file()
 
 
 DECODER_FLAGS = ("target_rate", "coded", "truncated")

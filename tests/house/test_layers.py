@@ -57,6 +57,7 @@ OUTSIDE_OF_MODULE: dict[str, set[str]] = {
     "model.accuracy.harness": {"lm_eval"},
     "workers.cluster": {"distributed"},
     "verif.dma.axi_models": {"cocotbext"},
+    "verif.dma.description": {"systemrdl"},
 }
 PACKAGE = "cassandra_spec"
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([A-Za-z0-9_.]+)$")
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads(PYPROJECT)
-LOCKED_EXTRAS = ("runtime", "hardware", "plots", "serve", "grammar", "cluster", "dev")
+LOCKED_EXTRAS = ("runtime", "hardware", "registers", "plots", "serve", "grammar", "cluster", "dev")
 
 
 def lock(file: str) -> dict[str, str]:
@@ -87,7 +87,7 @@ def test_the_command_knows_the_extra_of_every_module() -> None:
         module: {canonicalize_name(name) for name in names}
         for module, names in importlib.metadata.packages_distributions().items()
     }
-    for extra in ("runtime", "hardware", "plots", "serve", "cluster"):
+    for extra in ("runtime", "hardware", "registers", "plots", "serve", "cluster"):
         wanted = {canonicalize_name(each.name) for each in ranges(extra)}
         wanted -= {canonicalize_name(each.name) for each in ranges()}
         modules = {name for name, found in EXTRAS.items() if owners.get(name, set()) & wanted}

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+import yaml
 
 from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.golden import CassandraError
@@ -11,7 +12,7 @@ from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.synth import export as exporter
-from cassandra_spec.synth.registers import c_header, markdown
+from cassandra_spec.synth.registers import c_header
 
 CONFIG = DecoderConfig(lanes=8, schemes=("mx",))
 
@@ -22,12 +23,23 @@ def exported(tmp_path_factory):
     return exporter.export(out, CONFIG)
 
 
-def test_a_configuration_is_five_files(exported):
+def test_a_configuration_is_six_files(exported):
     name = CONFIG.module_name
     assert exported.name == f"{name}.v"
     assert {path.name for path in exported.parent.iterdir()} == {
-        f"{name}{suffix}" for suffix in (".v", ".f", ".core", ".vlt", ".ports.json")
+        f"{name}{suffix}" for suffix in (".v", ".f", ".core", ".vlt", ".sdc", ".ports.json")
     }
+
+
+def test_the_core_names_files_that_are_there(exported, tmp_path):
+    store = exporter.export(tmp_path, StoreConfig(encoder=EncoderConfig(lanes=8)))
+    for path, count in ((exported, 3), (store, 5)):
+        core = yaml.safe_load(path.with_suffix(".core").read_text().split("\n", 1)[1])
+        files = [one for each in core["filesets"].values() for one in each["files"]]
+        names = [name for one in files for name in ([one] if isinstance(one, str) else one)]
+        assert len(names) == count
+        assert all((path.parent / name).is_file() for name in names)
+        assert core["targets"]["default"]["filesets"] == list(core["filesets"])
 
 
 def test_the_file_list_and_the_core_name_the_sources_that_are_there(exported):
@@ -84,18 +96,21 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def files_with_registers(name):
+    suffixes = (".v", ".f", ".core", ".vlt", ".sdc", ".ports.json", ".h")
+    return {"regs", *(f"{name}{end}" for end in suffixes)}
+
+
 @pytest.mark.parametrize(("top", "decoders"), [("dma", 1), ("array", 2)])
-def test_a_dma_is_seven_files(top, decoders, tmp_path, capsys):
+def test_a_dma_has_its_registers(top, decoders, tmp_path, capsys):
     flags = ["--lanes", "8", "--schemes", "mx", "--bus", "256", "--queue", "4"]
     flags += ["--decoders", str(decoders)]
     assert main(["rtl", "--out", str(tmp_path), "--top", top, *flags]) == 0
     config = DmaConfig(decoder=CONFIG, decoders=decoders, bus=32, queue=4)
     name = config.module_name
     assert capsys.readouterr().out.strip() == str(tmp_path / f"{name}.v")
-    suffixes = (".v", ".f", ".core", ".vlt", ".ports.json", ".h", ".registers.md")
-    assert {path.name for path in tmp_path.iterdir()} == {f"{name}{end}" for end in suffixes}
+    assert {path.name for path in tmp_path.iterdir()} == files_with_registers(name)
     assert (tmp_path / f"{name}.h").read_text() == c_header(config)
-    assert (tmp_path / f"{name}.registers.md").read_text() == markdown()
     ports = {
         p["name"]: p["width"] for p in json.loads((tmp_path / f"{name}.ports.json").read_text())
     }
@@ -105,7 +120,7 @@ def test_a_dma_is_seven_files(top, decoders, tmp_path, capsys):
     assert not [port for port in ports if "__" in port or "$" in port]
 
 
-def test_an_encoder_dma_is_seven_files(tmp_path, capsys):
+def test_an_encoder_dma_has_its_registers(tmp_path, capsys):
     flags = ["--lanes", "8", "--schemes", "mx", "--vector", "64", "--group", "64"]
     flags += ["--segment", "1024", "--bus", "256", "--results", "4"]
     assert main(["rtl", "--out", str(tmp_path), "--top", "encoder-dma", *flags]) == 0
@@ -113,8 +128,7 @@ def test_an_encoder_dma_is_seven_files(tmp_path, capsys):
     config = StoreConfig(encoder=encoder, bus=32, results=4)
     name = config.module_name
     assert capsys.readouterr().out.strip() == str(tmp_path / f"{name}.v")
-    suffixes = (".v", ".f", ".core", ".vlt", ".ports.json", ".h", ".registers.md")
-    assert {path.name for path in tmp_path.iterdir()} == {f"{name}{end}" for end in suffixes}
+    assert {path.name for path in tmp_path.iterdir()} == files_with_registers(name)
     assert (tmp_path / f"{name}.h").read_text() == c_header(config)
     ports = {
         p["name"]: p["width"] for p in json.loads((tmp_path / f"{name}.ports.json").read_text())

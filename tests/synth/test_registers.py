@@ -25,13 +25,16 @@ int main(void) {{
 """
 
 
-def test_the_document_is_that_of_the_table() -> None:
+def test_document_and_header_are_those_of_the_table() -> None:
     assert (ROOT / "docs/hardware/registers.md").read_text() == registers.markdown()
+    assert (ROOT / "drivers/cassandra_registers.h").read_text() == registers.c_header()
 
 
-def test_writing_the_document(tmp_path: Path) -> None:
-    assert registers.main(["--out", str(tmp_path / "map.md")]) == 0
+def test_writing_document_and_header(tmp_path: Path) -> None:
+    files = ["--out", str(tmp_path / "map.md"), "--header", str(tmp_path / "map.h")]
+    assert registers.main(files) == 0
     assert (tmp_path / "map.md").read_text() == registers.markdown()
+    assert (tmp_path / "map.h").read_text() == registers.c_header()
 
 
 def test_the_document_names_every_register_and_every_field() -> None:

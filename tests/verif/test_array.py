@@ -15,7 +15,7 @@ from cassandra_spec.verif.dma.rate import measure
 from cassandra_spec.verif.library.axi import Ruled
 from cassandra_spec.verif.library.payloads import Payload, gaussian
 from cassandra_spec.verif.tools.runner import run_suite
-from tests.verif.test_dma import MODULES
+from tests.verif.test_dma import MODULES, described
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 SHARE = 0.97  # of the values in a cycle that as many decoders could give
@@ -32,7 +32,9 @@ CONFIGS = {
 @pytest.mark.parametrize("name", CONFIGS)
 def test_array(name: str) -> None:
     top = CassandraDma(CONFIGS[name])
-    run_suite(Ruled(top), MODULES, top.module_name, build_dir=BUILD / f"array_{name}")
+    build = BUILD / f"array_{name}"
+    environment = described(top, build)
+    run_suite(Ruled(top), MODULES, top.module_name, build_dir=build, extra_env=environment)
 
 
 def weights(scheme: Scheme, segments: int, size: int = Format().segment) -> Payload:

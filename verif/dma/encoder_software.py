@@ -29,8 +29,6 @@ from cassandra_spec.verif.dma.registering import (
     check_counters_are_cleared,
     check_interrupt,
     check_paces,
-    check_places_without_a_register,
-    check_writes,
     write_codebooks_that_do_not_exist,
     write_empty_codebooks,
 )
@@ -41,23 +39,15 @@ from cassandra_spec.verif.library.patterns import NEVER, PATTERNS
 
 
 @cocotb.test()
-async def registers_keep_what_is_written(dut: Any) -> None:
-    """And nothing but what may be written."""
-    bench = await start(dut)
-    await check_writes(bench, "encode")
-    await check_control(bench)
+async def control_by_bytes(dut: Any) -> None:
+    """Bytes of CONTROL."""
+    await check_control(await start(dut))
 
 
 @cocotb.test()
 async def registers_at_any_pace(dut: Any) -> None:
     """Whatever each channel of the port does."""
     await check_paces(await start(dut), "encode")
-
-
-@cocotb.test()
-async def places_without_a_register(dut: Any) -> None:
-    """Nothing is there."""
-    await check_places_without_a_register(await start(dut), "encode")
 
 
 async def unary_segments(bench: EncoderDmaBench, count: int) -> list[Segment]:

@@ -250,7 +250,9 @@ async def what_was_built(dut: Any) -> None:
     config = bench.config
     expected = {
         "id": ID,
-        "version": compose("version", major=VERSION[0], minor=VERSION[1], patch=VERSION[2]),
+        "version": compose(
+            "version", major=VERSION[0], minor=VERSION[1], patch=VERSION[2], encodes=1
+        ),
         "control": compose("control", enable=1),
         "encoder": compose(
             "encoder",

@@ -6,13 +6,11 @@ from typing import Any
 
 import cocotb
 
-from cassandra_spec.rtl.dma.registers import ADDRESS_BITS, Register, Top, register_of, registers_for
-from cassandra_spec.verif.dma.axi_models import Response
+from cassandra_spec.rtl.dma.registers import Register, Top, register_of, registers_for
 from cassandra_spec.verif.dma.bench import PeripheralBench
 from cassandra_spec.verif.dma.host import codebook_words, compose
 from cassandra_spec.verif.library.patterns import PATTERNS
 
-_QUIET = {"control", "start", "codebook"}  # writing these acts
 _TIMES = 8
 
 
@@ -23,30 +21,6 @@ def mask_of(register: Register, *access: str) -> int:
         for field, low in register.places()
         if field.access in access
     )
-
-
-async def check_writes(bench: PeripheralBench[Any], top: Top) -> None:
-    """Byte strobes, fields that are read only, bits that are in no field, every bit both ways."""
-    whole = [(0, bytes([byte] * 4)) for byte in (0xFF, 0x00, 0xFF)]
-    whole += [(byte, b"\xff") for byte in range(4)]  # the other bytes keep their ones
-    for register in registers_for(top):
-        if register.name in _QUIET:
-            continue
-        value = await bench.do(bench.host.read(register.name))
-        for first, data in (*whole, *(_some_bytes(bench) for _ in range(_TIMES))):
-            response = await bench.do(bench.host.raw_write(register.offset + first, data))
-            assert response == Response.OKAY
-            touched = int.from_bytes(bytes([255] * len(data)), "little") << 8 * first
-            touched &= mask_of(register, "rw")
-            new = int.from_bytes(data, "little") << 8 * first
-            value = (value & ~touched) | (new & touched)
-            assert await bench.do(bench.host.read(register.name)) == value, register.name
-
-
-def _some_bytes(bench: PeripheralBench[Any]) -> tuple[int, bytes]:
-    """Random bytes of a register, and the first one's place."""
-    first = int(bench.rng.integers(4))
-    return first, bench.rng.bytes(int(bench.rng.integers(1, 5 - first)))
 
 
 async def check_control(bench: PeripheralBench[Any]) -> None:
@@ -73,16 +47,6 @@ async def check_paces(bench: PeripheralBench[Any], top: Top) -> None:
         for name, value in values.items():
             assert await bench.do(bench.host.read(name)) == value, name
     bench.host.pace([None] * 5)
-
-
-async def check_places_without_a_register(bench: PeripheralBench[Any], top: Top) -> None:
-    """SLVERR, and nothing happens."""
-    known = {register.offset for register in registers_for(top)}
-    for offset in range(0, 1 << ADDRESS_BITS, 4):
-        wanted = Response.OKAY if offset in known else Response.SLVERR
-        assert (await bench.do(bench.host.raw_read(offset)))[1] == wanted
-        if offset not in known:
-            assert await bench.do(bench.host.raw_write(offset, bytes(4))) == Response.SLVERR
 
 
 async def write_codebooks_that_do_not_exist(

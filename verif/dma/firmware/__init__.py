@@ -1,0 +1,1 @@
+"""The C driver on Verilated gateware: a binding, and a suite for each kind of device."""
