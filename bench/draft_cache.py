@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ import numpy as np
 
 from cassandra_spec.bench.compare.questions import Question
 from cassandra_spec.drafting import DraftCache, encode_prompt
-from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden import CassandraError, Format
 from cassandra_spec.model.pretrained import load_tokenizer
+from cassandra_spec.model.speculative import KeyValueFormat
+from cassandra_spec.model.speculative.chunks import FormatSealer
+from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine import WHOLE_CACHE, Engine
 from cassandra_spec.report.tables import text_table
 
@@ -25,7 +29,7 @@ class Agreement:
     """Positions at which the draft's best token is the target's."""
 
     context: int  # tokens of the prompts, at most
-    cache: DraftCache
+    reading: str
     agreed: int
     positions: int
 
@@ -40,11 +44,45 @@ class Agreement:
         return float(np.sqrt(self.rate * (1 - self.rate) / self.positions))
 
 
-def caches(windows: Sequence[int], sinks: Sequence[int]) -> list[DraftCache]:
-    """Return the whole cache, and each window with each number of sinks."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What a draft reads of the cache: which positions, and what of committed chunks there."""
+
+    cache: DraftCache = WHOLE_CACHE
+    bits: int | None = None  # of each value, its sign included; None: all
+    keep: int | None = None  # largest values of each vector; None: all
+
+    @property
+    def name(self) -> str:
+        """Name the reading in a table."""
+        window = self.cache.window
+        parts = ["everything"] if window is None else [f"window {window:,}"]
+        parts += [] if window is None else [f"{self.cache.sinks} sinks"]
+        parts += [f"{self.bits} bits"] if self.bits else []
+        return ", ".join([*parts, *([f"{self.keep} values kept"] if self.keep else [])])
+
+    @property
+    def format(self) -> KeyValueFormat | None:
+        """How chunks are sealed; None: they stay in BF16."""
+        if self.bits is None and self.keep is None:
+            return None
+        dropped = 0 if self.bits is None else 9 - self.bits
+        format = Format(scheme="exact", truncated=dropped, fill="midpoint" if dropped else "zero")
+        return KeyValueFormat(format=format, order="token", keep=self.keep)
+
+
+def readings(
+    windows: Sequence[int], sinks: Sequence[int], bits: Sequence[int], keep: Sequence[int]
+) -> list[Reading]:
+    """Return windows of BF16 values, and fewer bits or values of the whole cache and by default.
+
+    In groups of one format, the whole cache in BF16 first.
+    """
+    caches = [DraftCache(window=window, sinks=number) for window in windows for number in sinks]
+    fewer = [*({"bits": each} for each in bits), *({"keep": each} for each in keep)]
     return [
-        WHOLE_CACHE,
-        *(DraftCache(window=window, sinks=number) for window in windows for number in sinks),
+        *(Reading(cache=cache) for cache in (WHOLE_CACHE, *caches)),
+        *(Reading(cache=cache, **each) for each in fewer for cache in (WHOLE_CACHE, DraftCache())),
     ]
 
 
@@ -77,7 +115,7 @@ def measure(
     questions: Sequence[Question],
     *,
     contexts: Sequence[int],
-    views: Sequence[DraftCache],
+    views: Sequence[Reading],
     texts: int,
     tokens: int,
     threads: int,
@@ -90,27 +128,43 @@ def measure(
     tokenizer = load_tokenizer(packed)
     longest = max(contexts) + tokens
     agreed = {(context, view): 0 for context in contexts for view in views}
-    with Engine.from_packed(packed, threads=threads, context=longest) as engine:
+    with Engine.from_packed(packed, threads=threads, context=longest, slots=1) as engine:
         for context in contexts:
             for number, prompt in enumerate(prompts(questions, tokenizer, context, texts), 1):
                 for view, found in _agreements(engine, prompt, views, tokens).items():
                     agreed[context, view] += found
                 say(f"{context} tokens: text {number} of {texts}")
     return [
-        Agreement(context=context, cache=view, agreed=found, positions=texts * tokens)
+        Agreement(context=context, reading=view.name, agreed=found, positions=texts * tokens)
         for (context, view), found in agreed.items()
     ]
 
 
 def _agreements(
-    engine: Engine, prompt: Sequence[int], views: Sequence[DraftCache], tokens: int
-) -> dict[DraftCache, int]:
+    engine: Engine, prompt: Sequence[int], views: Sequence[Reading], tokens: int
+) -> dict[Reading, int]:
     """Count the positions at which each draft names the target's next token."""
+    engine.use_key_values(None)
+    first = int(engine.forward(prompt, last=1)[0].argmax())
+    engine.copy_positions(0, 1, len(prompt))
+    agreed: dict[Reading, int] = {}
+    for format, group in itertools.groupby(views, key=lambda view: view.format):
+        engine.copy_positions(1, 0, len(prompt))  # back in BF16
+        sealer = None if format is None else FormatSealer(kv=format, codec=NativeCodec())
+        engine.use_key_values(sealer)
+        agreed |= _count(engine, first, len(prompt), list(group), tokens)
+    return agreed
+
+
+def _count(
+    engine: Engine, token: int, start: int, views: Sequence[Reading], tokens: int
+) -> dict[Reading, int]:
     agreed = dict.fromkeys(views, 0)
-    token = int(engine.forward(prompt, last=1)[0].argmax())
-    for position in range(len(prompt), len(prompt) + tokens):
+    for position in range(start, start + tokens):
         drafted = {
-            view: int(engine.forward([token], position, draft=True, draft_cache=view)[0].argmax())
+            view: int(
+                engine.forward([token], position, draft=True, draft_cache=view.cache)[0].argmax()
+            )
             for view in views
         }
         token = int(engine.forward([token], position)[0].argmax())  # overwrites the draft's
@@ -120,21 +174,15 @@ def _agreements(
 
 
 def lines(found: Sequence[Agreement]) -> str:
-    """Return a table: a row for each view, a column for each context."""
+    """Return a table: a row for each reading, a column for each context."""
     contexts = list(dict.fromkeys(each.context for each in found))
-    views = list(dict.fromkeys(each.cache for each in found))
-    cells = {(each.context, each.cache): each for each in found}
+    names = list(dict.fromkeys(each.reading for each in found))
+    cells = {(each.context, each.reading): each for each in found}
     rows = []
-    for view in views:
-        row = [_name(view)]
+    for name in names:
+        row = [name]
         for context in contexts:
-            one = cells[context, view]
+            one = cells[context, name]
             row.append(f"{one.rate:.3f} +- {one.error:.3f} ({one.agreed}/{one.positions})")
         rows.append(row)
     return text_table(("the draft reads", *(f"{context:,} tokens" for context in contexts)), rows)
-
-
-def _name(view: DraftCache) -> str:
-    if view.window is None:
-        return "everything"
-    return f"window {view.window:,}, {view.sinks} sinks"

@@ -100,14 +100,10 @@ class Engine(LoadedModel):
         **options: Any,
     ) -> None:
         self._costs: list[tuple[Path | None, MeasuredSeconds]] = []  # with their hints
-        self._sealer = key_values
         if key_values is not None:
-            key_values.form.check_size(config.head_size)
+            key_values.form.check_size(config.head_size)  # before weights are read
         super().__init__(config, tensors, **options)
-        if key_values is not None:
-            self._library.cassandra_engine_set_sealed_form(
-                self._open(), key_values.form.structure()
-            )
+        self.use_key_values(key_values)
         self._policies: dict[tuple[str, float, Levels, DraftCache], Policy] = {}
         self._free_slots = list(range(self.slots, 0, -1))  # the next one last
         self.table: NgramTable | None = None  # of the low drafter
@@ -437,6 +433,14 @@ class Engine(LoadedModel):
         self._require_made(bool(done))
         self.table = table  # keeps the arrays
 
+    def use_key_values(self, sealer: ChunkSealer | None) -> None:
+        """Seal chunks from now on in another way, or no more; sealed chunks stay as they are."""
+        if sealer is not None:
+            sealer.form.check_size(self.config.head_size)
+            form = sealer.form.structure()
+            self._library.cassandra_engine_set_sealed_form(self._open(), form)
+        self._sealer = sealer
+
     def _read_prompt(
         self, prompt: Sequence[int], counters: Counters, chooser: Chooser | None
     ) -> int:
@@ -544,7 +548,8 @@ class Engine(LoadedModel):
         if not self.digest or self.streamed():
             return None
         library = Path(self._library._name).parent.name
-        machine = library, isa(), self.threads, self.digest, self.forms["target"]
+        sealed = self._sealer and self._sealer.form
+        machine = library, isa(), self.threads, self.digest, self.forms["target"], sealed
         return hint_path(*machine, settings.draft_cache)
 
     def save_hints(self) -> None:

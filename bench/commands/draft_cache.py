@@ -13,13 +13,16 @@ examples:
   casspec bench draft-cache packed --questions question.jsonl --categories rag summarization \\
       --contexts 4096 8000 --windows 512 1024 --document docs/results/kv.md
 
-The draft is forced along the target's own continuation behind questions that are joined to prompts
-of each length; the table has the share of positions at which its best token is the target's, with
-the standard error and the counts. --skip leaves out first questions, so that settings can be chosen
-by some questions and reported by others. A file of questions is in Spec-Bench's form.
+A draft reads the whole cache or sinks and a window, all bits of each value or fewer (--bits), all
+values of a vector or the largest (--keep). It is forced along the target's own continuation behind
+questions that are joined to prompts of each length. The table has the share of positions at which
+its best token is the target's, with the standard error and the counts. --skip leaves out first
+questions, so that settings can be chosen by some questions and reported by others. A file of
+questions is in Spec-Bench's form.
 """
 
 CONTEXTS, WINDOWS, SINKS = (2048, 4096, 8000), (256, 512, 1024, 2048), (16,)
+BITS, KEEP = (6, 5, 4), (48,)
 CATEGORIES = ("summarization", "rag")
 
 
@@ -33,7 +36,11 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_some(parser, "categories", text, metavar="NAME")
     flags.add_count(parser, "skip", "leave out the first N of them", 0, low=0)
     numbers = (("contexts", CONTEXTS, "tokens of prompts"), ("windows", WINDOWS, "positions"))
-    for name, default, text in (*numbers, ("sinks", SINKS, "first positions")):
+    fewer = (
+        ("bits", BITS, "bits of each value, its sign included"),
+        ("keep", KEEP, "largest values of each vector"),
+    )
+    for name, default, text in (*numbers, ("sinks", SINKS, "first positions"), *fewer):
         shown = " ".join(map(str, default))
         flags.add_some(parser, name, f"{text} (default {shown})", default, type=int, metavar="N")
     flags.add_count(parser, "texts", "prompts of each length", 6)
@@ -48,10 +55,10 @@ def _draft_cache(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.compare.questions import read_questions
     from cassandra_spec.bench.decode.context import check_contexts
     from cassandra_spec.bench.decode.report import save
-    from cassandra_spec.bench.draft_cache import caches, lines, measure
+    from cassandra_spec.bench.draft_cache import lines, measure, readings
 
     check_contexts(args.contexts)
-    views = caches(args.windows, args.sinks)
+    views = readings(args.windows, args.sinks, args.bits, args.keep)
     categories = args.categories or (CATEGORIES if args.questions else ())
     questions = read_questions(args.questions)
     chosen = [one for one in questions if not categories or one.category in categories]

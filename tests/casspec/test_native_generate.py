@@ -191,7 +191,8 @@ def test_an_interrupt_ends_with_what_there_is(
     ("flags", "line"),
     [
         (["--top-k", "3"], "--top-k must not be given without --temperature above 0"),
-        (["--kv", "exact"], "--kv must not be given with --backend native"),
+        (["--kv", "mx"], "the scheme of keys and values must be unary or exact with the native"),
+        (["--kv", "exact", "--kv-block", "96"], "block must divide 128 (positions of a native"),
         (["--codec", "rtl"], "--codec must not be given with --backend native"),
         (["--gamma", "2", "--batch", "2"], "--gamma must not be given with --batch above 1"),
         (["--batch", "17"], "--batch must be from 1 to 16, not 17"),

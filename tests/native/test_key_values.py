@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cassandra_spec import native
 from cassandra_spec.drafting import Counters, DraftKind, Settings
 from cassandra_spec.golden import CassandraError, Encoder, Format, GoldenCodec, GoldenEncoder
+from cassandra_spec.golden.format import SCHEMES, Scheme
 from cassandra_spec.model.speculative import KeyValueFormat
 from cassandra_spec.model.speculative.chunks import FormatSealer
 from cassandra_spec.model.speculative.sealing import Sealer
@@ -27,7 +28,7 @@ VOCABULARY = 97
 Patterns = NDArray[np.uint16]
 
 
-def key_values(scheme: str = "exact", **options: Any) -> KeyValueFormat:
+def key_values(scheme: Scheme = "exact", **options: Any) -> KeyValueFormat:
     names = ("truncated", "fill", "group", "significand")
     chosen = {name: options.pop(name) for name in names if name in options}
     return KeyValueFormat(format=Format(scheme=scheme, **{"fill": "midpoint", **chosen}), **options)
@@ -36,7 +37,7 @@ def key_values(scheme: str = "exact", **options: Any) -> KeyValueFormat:
 FORMATS = [
     key_values(scheme, order=order, keep=keep, truncated=truncated, fill=fill)
     for scheme, (order, keep), (truncated, fill) in itertools.product(
-        ("unary", "exact", "mx"),
+        SCHEMES,
         (("channel", None), ("token", None), ("token", 20)),
         ((4, "midpoint"), (2, "zero"), (6, "midpoint"), (0, "zero")),
     )
@@ -132,9 +133,9 @@ class Twice:
         return draft, draft
 
 
-@pytest.mark.parametrize("kind", ["exact", "unary"])
-def test_passes_compute_with_the_values_that_they_read(kind: str, every_isa: str) -> None:
-    sealer = FormatSealer(kv=key_values(kind, truncated=5), codec=NativeCodec())
+@pytest.mark.parametrize("scheme", ["exact", "unary"])
+def test_passes_compute_with_the_values_that_they_read(scheme: Scheme, every_isa: str) -> None:
+    sealer = FormatSealer(kv=key_values(scheme, truncated=5), codec=NativeCodec())
     prompt, rest = tokens(3 * CHUNK + 9), tokens(4, seed=2)
     with make(context=512) as plain, make(sealer, context=512, threads=2) as sealed:
         assert (plain.forward(prompt, last=1) == sealed.forward(prompt, last=1)).all()
@@ -179,7 +180,9 @@ def test_sequences_side_by_side_share_sealed_prefixes() -> None:
     def run(engine: Engine) -> Iterator[list[int]]:
         with Batch(engine, keep=True) as batch:
             for group in (prompts, prompts[::-1]):
-                slots = {batch.claim(prompt, settings): [] for prompt in group}
+                slots: dict[int, list[int]] = {}
+                for prompt in group:
+                    slots[batch.claim(prompt, settings)] = []
                 while batch.running:
                     for each in batch.step():
                         slots[each.slot].append(each.token)
