@@ -82,7 +82,7 @@ def test_an_upper_half_names_its_lower_half() -> None:
 
 def test_the_model_of_a_write_differs_by_access(tmp_path: Path) -> None:
     fields = tuple(
-        Field(name=f"of_{access}", width=8, access=access, meaning='say "\\n"')  # type: ignore[arg-type]
+        Field(name=f"of_{access}", width=8, access=access, meaning='say "\\n"')
         for access in ("rw", "w1c", "ro", "wo")
     )
     register = Register(name="every", offset=0, meaning="m", fields=fields)
