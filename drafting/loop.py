@@ -181,7 +181,7 @@ def decode(
     yield emitted
     while left and not over:
         position = len(context) - 1
-        proposal = chooser.propose(partial(drafter.propose, context, left - 1), left - 1)
+        proposal = chooser.propose(partial(_proposal, drafter, context, left - 1), left - 1)
         logits = np.asarray(session.target(context[-1], proposal.nodes, position))
         path, last = chooser.choose(proposal, logits)
         session.keep(path)
@@ -197,6 +197,16 @@ def decode(
         left -= len(emitted)
         yield emitted
     _count_memory(session, counters)
+
+
+def _proposal(drafter: Drafter, context: Sequence[int], budget: int) -> Proposal:
+    """A proposal within the budget, so that a reply never passes its token limit."""
+    proposal = drafter.propose(context, budget)
+    if len(proposal.nodes) > budget:
+        raise CassandraError(
+            f"a proposal must have at most {budget} nodes here, not {len(proposal.nodes)}"
+        )
+    return proposal
 
 
 def _read_prompt(
