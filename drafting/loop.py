@@ -21,6 +21,7 @@ from cassandra_spec.drafting.proposal import Drafter, Node, Outcome, Proposal
 from cassandra_spec.drafting.replies import cut_at_end
 from cassandra_spec.drafting.sampling import draw, likeliest, probabilities
 from cassandra_spec.drafting.settings import Settings
+from cassandra_spec.golden import CassandraError
 
 SCORED_ROWS = 8
 """Tokens of a prompt in one pass whose log-probabilities are wanted."""

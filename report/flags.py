@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.report.commands import CommandParser, integer
 
 Flags: TypeAlias = argparse.ArgumentParser | argparse._ArgumentGroup
@@ -137,6 +138,18 @@ def say(args: argparse.Namespace, line: str) -> None:
     """Print a line of progress, unless ``--quiet`` is given."""
     if not args.quiet:
         print(line, file=sys.stderr, flush=True)
+
+
+Ignored: TypeAlias = tuple[Sequence[str], Callable[[argparse.Namespace], bool], str]
+"""Flags, when they would be ignored, and how an error says that."""
+
+
+def refuse_ignored(args: argparse.Namespace, table: Sequence[Ignored]) -> None:
+    """Raise :class:`CassandraError` if a flag is given that would have no effect."""
+    for names, ignored, how in table:
+        for name in names:
+            if name in args.given and ignored(args):
+                raise CassandraError(f"{name} must not be given {how}")
 
 
 def add_destination(parser: Flags, text: str = "new directory", metavar: str = "DEST") -> None:

@@ -110,9 +110,9 @@ class ModelConfig:
         """Vectors of a layer with their places in the engine."""
         norms = (_AROUND[0], _AFTER_ATTENTION, _AROUND[1])
         before, *after = norms if self.norms_after else (_AFTER_ATTENTION,)
-        slots = [_INPUT_NORM, before, *BIASES, *HEAD_NORMS, *after]
+        names = [_INPUT_NORM, before, *BIASES, *HEAD_NORMS, *after]
         absent = (*(() if self.biases else BIASES), *(() if self.head_norms else HEAD_NORMS))
-        return {name: slot for slot, name in enumerate(slots) if name not in absent}
+        return {name: place for place, name in enumerate(names) if name not in absent}
 
     def vector_size(self, name: str) -> int:
         """Values of a vector of a layer."""
