@@ -36,6 +36,13 @@ def as_llama_cpp_has_it(
     return halves.swapaxes(1, 2).reshape(values.shape)
 
 
+def add_arrays(writer: GGUFWriter) -> None:
+    writer.add_token_list(["a", "", "longer than the others"])
+    writer.add_token_scores([0.5, 1.5, 2.5])
+    writer.add_token_types([1, 2, 3])
+    writer.add_context_length(64)
+
+
 def write_gguf(path: Path, model: Path, kind: Kind = Kind.F32, *, name: str = "") -> Path:
     """The model in a directory as a GGUF file; matrices are of ``kind``, vectors are F32."""
     config = json.loads((model / "config.json").read_text())
@@ -49,6 +56,7 @@ def write_gguf(path: Path, model: Path, kind: Kind = Kind.F32, *, name: str = ""
     writer = GGUFWriter(path, name or architecture.gguf)
     writer.add_head_count(4)
     writer.add_head_count_kv(2)
+    add_arrays(writer)
     for stored in names:
         hugging_face = architecture.from_gguf_name(stored)
         if hugging_face in tensors:
@@ -133,6 +141,22 @@ def test_the_demonstration_model_has_the_tensors_that_transformers_expects(tmp_p
     tokenizer = AutoTokenizer.from_pretrained(tmp_path, local_files_only=True)
     assert tokenizer.decode(tokenizer("speculative decoding").input_ids) == "speculative decoding"
     assert "<|im_start|>" in tokenizer.chat_template
+    again = tmp_path / "again"
+    again.mkdir()
+    source.save_companions(again)
+    for path in again.iterdir():
+        assert path.read_bytes() == (tmp_path / path.name).read_bytes()
+
+
+def test_tensors_lie_where_the_package_finds_them(tmp_path: Path, llama: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", llama)
+    whole, passed = gguf.GGUFReader(path), GgufSource(path)._reader
+    assert passed.data_offset == whole.data_offset
+    assert [t.data_offset for t in passed.tensors] == [t.data_offset for t in whole.tensors]
+    scalars = [name for name, field in whole.fields.items() if field.types[0].name != "ARRAY"]
+    assert len(whole.fields) == len(scalars) + 3
+    for name in scalars:
+        assert passed.get_field(name).contents() == whole.fields[name].contents()
 
 
 # --- bad input ----------------------------------------------------------------------------------
@@ -202,7 +226,7 @@ def test_counts_are_held_to_the_file_before_memory_is_taken(
     tmp_path: Path, content: bytes, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "cassandra_spec.model.weights.gguf.GGUFReader", lambda path: pytest.fail("it was read")
+        "cassandra_spec.model.weights.gguf._Reader", lambda *_: pytest.fail("it was read")
     )
     (tmp_path / "m.gguf").write_bytes(content)
     with pytest.raises(CassandraError, match=rf"m\.gguf must be a whole GGUF file .*{reason}"):
