@@ -156,7 +156,7 @@ def test_tensors_lie_where_the_package_finds_them(tmp_path: Path, llama: Path) -
     scalars = [name for name, field in whole.fields.items() if field.types[0].name != "ARRAY"]
     assert len(whole.fields) == len(scalars) + 3
     for name in scalars:
-        assert passed.get_field(name).contents() == whole.fields[name].contents()
+        assert passed.fields[name].contents() == whole.fields[name].contents()
 
 
 # --- bad input ----------------------------------------------------------------------------------
