@@ -170,7 +170,8 @@ _IGNORED: tuple[flags.Ignored, ...] = (
 
 def refuse_ignored(args: argparse.Namespace) -> None:
     """Raise :class:`CassandraError` if a flag is given that would have no effect."""
-    flags.refuse_ignored(args, _IGNORED)
+    if line := flags.ignored_flag(args, _IGNORED):
+        raise CassandraError(line)
 
 
 # --- what the flags describe ----------------------------------------------------------------------

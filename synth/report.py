@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
+from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Scheme
 from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.documents import publish
-from cassandra_spec.report.flags import Ignored, refuse_ignored
+from cassandra_spec.report.flags import Ignored, ignored_flag
 from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
 from cassandra_spec.rtl.decode.top import DecoderTop, to_rtlil
@@ -332,7 +333,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    refuse_ignored(args, _IGNORED)
+    if line := ignored_flag(args, _IGNORED):
+        raise CassandraError(line)
     library = Library.chosen(args.liberty)
     if args.curve:
         publish(_curve_text(args, library), args.document, "curve")

@@ -14,11 +14,11 @@ from typing import Any
 
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.golden.model_config import is_tied
-from cassandra_spec.model.weights.architectures import (
+from cassandra_spec.golden.model_types import (
     EMBEDDING,
     FINAL_NORM,
     HEAD,
-    Architecture,
+    ModelType,
     layer_numbers,
 )
 from cassandra_spec.model.weights.tensor import Tensor
@@ -42,7 +42,7 @@ class Agreement:
 
 
 def agree(
-    architecture: Architecture,
+    architecture: ModelType,
     config: Mapping[str, Any],
     shapes: Mapping[str, Shape],
     *,
@@ -127,9 +127,9 @@ class _Sizes:
     vocabulary: int
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], architecture: Architecture) -> _Sizes | None:
+    def of(cls, config: Mapping[str, Any], architecture: ModelType) -> _Sizes | None:
         """Read the sizes; None if the config leaves some to transformers' defaults."""
-        llama = architecture.model_type == "llama"
+        llama = architecture.name == "llama"
         needed = _SIZES if llama else (*_SIZES, "head_dim", "num_key_value_heads")
         if any(config.get(name) is None for name in needed):
             return None

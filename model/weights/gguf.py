@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from cassandra_spec.golden import bf16
 from cassandra_spec.golden.errors import CassandraError, FileError
 from cassandra_spec.golden.model_config import check_config
+from cassandra_spec.golden.model_types import HEAD, ModelType, find_model_type
 from cassandra_spec.model.weights.agreement import agree, zero_tensors
-from cassandra_spec.model.weights.architectures import HEAD, Architecture, find_architecture
 from cassandra_spec.model.weights.gguf_header import check_counts
 from cassandra_spec.model.weights.tensor import Tensor, Values
 
@@ -71,7 +71,7 @@ class GgufSource:
         with _errors_of_gguf(path):
             self._reader = _Reader(path, arrays)
             kind = self._field("general.architecture")
-        self._architecture = find_architecture(kind, field="gguf", where=path)
+        self._architecture = find_model_type(kind, field="gguf", where=path)
         self._names = self._hugging_face_names()
         described = {name: self._describe(name, stored) for name, stored in self._names.items()}
         self._agreement = agree(
@@ -190,7 +190,7 @@ class GgufSource:
         return (f"tensors of {names} are dequantised and rounded to BF16",)
 
 
-def _permuted_heads(name: str, architecture: Architecture) -> str | None:
+def _permuted_heads(name: str, architecture: ModelType) -> str | None:
     if not architecture.gguf_permuted:
         return None
     if ".q_proj." in name:
