@@ -15,7 +15,11 @@ from cassandra_spec.native.arrays import CheckedStructure
 from cassandra_spec.native.models import streaming
 
 HEADERS = ("codec/codec.h", "engine/engine.h", "stream/source.h")
-SCOPES = {"Params": "codec::Params", "Figures": "stream::Figures"}
+CPP_NAMES = {
+    "Params": "codec::Params",
+    "Figures": "stream::Figures",
+    "SealedFormStructure": "SealedForm",
+}
 MEMBERS = {"sinks": "view.sinks", "start": "view.start"}
 """Members of a member, which the mirror has as fields of its own."""
 
@@ -54,7 +58,7 @@ def kind(field: Any) -> str:
 
 
 def assertions(structure: Structure) -> Iterator[str]:
-    name = SCOPES.get(structure.__name__, structure.__name__)
+    name = CPP_NAMES.get(structure.__name__, structure.__name__)
     yield f"sizeof({name}) == {ctypes.sizeof(structure)}"
     for field, *rest in structure._fields_:
         member = MEMBERS.get(field, field)
