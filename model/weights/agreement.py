@@ -123,7 +123,8 @@ class _Sizes:
     inner: int
     queries: int  # rows of the projection of queries
     keys: int
-    head: int
+    query_norm: int
+    key_norm: int
     vocabulary: int
 
     @classmethod
@@ -135,12 +136,15 @@ class _Sizes:
             return None
         hidden, inner, heads, vocabulary = (config[name] for name in _SIZES)
         head = config.get("head_dim") or hidden // heads
+        key_heads = config.get("num_key_value_heads") or heads
+        rows = architecture.query_key_norms == "row"
         return cls(
             hidden=hidden,
             inner=inner,
             queries=heads * head,
-            keys=(config.get("num_key_value_heads") or heads) * head,
-            head=head,
+            keys=key_heads * head,
+            query_norm=head * (heads if rows else 1),
+            key_norm=head * (key_heads if rows else 1),
             vocabulary=vocabulary,
         )
 
@@ -148,8 +152,8 @@ class _Sizes:
         """The shape of a tensor, by its name in a layer or in the model."""
         if part in (EMBEDDING, HEAD):
             return self.vocabulary, self.hidden
-        if part.endswith("_norm.weight"):
-            return (self.head,)
+        if part.endswith(("q_norm.weight", "k_norm.weight")):
+            return (self.query_norm if "q_norm" in part else self.key_norm,)
         if part.endswith("norm.weight"):
             return (self.hidden,)
         name = part.split(".")[1]
