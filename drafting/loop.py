@@ -21,6 +21,7 @@ from cassandra_spec.drafting.proposal import Drafter, Node, Outcome, Proposal
 from cassandra_spec.drafting.replies import cut_at_end
 from cassandra_spec.drafting.sampling import draw, likeliest, probabilities
 from cassandra_spec.drafting.settings import Settings
+from cassandra_spec.golden import CassandraError
 
 SCORED_ROWS = 8
 """Tokens of a prompt in one pass whose log-probabilities are wanted."""
@@ -181,7 +182,7 @@ def decode(
     yield emitted
     while left and not over:
         position = len(context) - 1
-        proposal = chooser.propose(partial(drafter.propose, context, left - 1), left - 1)
+        proposal = chooser.propose(partial(_proposal, drafter, context, left - 1), left - 1)
         logits = np.asarray(session.target(context[-1], proposal.nodes, position))
         path, last = chooser.choose(proposal, logits)
         session.keep(path)
@@ -197,6 +198,16 @@ def decode(
         left -= len(emitted)
         yield emitted
     _count_memory(session, counters)
+
+
+def _proposal(drafter: Drafter, context: Sequence[int], budget: int) -> Proposal:
+    """A proposal within the budget, so that a reply never passes its token limit."""
+    proposal = drafter.propose(context, budget)
+    if len(proposal.nodes) > budget:
+        raise CassandraError(
+            f"a proposal must have at most {budget} nodes here, not {len(proposal.nodes)}"
+        )
+    return proposal
 
 
 def _read_prompt(

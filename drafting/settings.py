@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from typing import ClassVar, Literal, get_args
 
 from cassandra_spec.drafting.processors import Processor
@@ -27,6 +28,17 @@ DraftKind = Literal["model", "lookup", "hybrid", "none"]
 """The draft view; low drafters alone; both, as levels; plain decoding."""
 
 
+def _is_number(value: object) -> bool:
+    """Return whether a value is a number; truth values are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _require_number(field: str, value: float, *, most: float = math.inf) -> None:
+    """Raise :class:`CassandraError` unless a value is a number from 0 to ``most`` (no NaN)."""
+    if not (_is_number(value) and 0 <= value <= most):
+        raise CassandraError(f"{field} must be a number from 0 on, not {value!r}")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Levels:
     """What low drafters do (:mod:`cassandra_spec.drafting.levels`)."""
@@ -42,14 +54,14 @@ class Levels:
     def __post_init__(self) -> None:
         for name, least in {"low": 0, "branches": 1, "rows": 0, "alternatives": 0}.items():
             value = getattr(self, name)
-            if not (isinstance(value, int) and value >= least):
-                raise CassandraError(f"{name} must be at least {least}, not {value!r}")
+            if not is_integer(value, least, MAX_POSITIONS):
+                raise CassandraError(
+                    f"{name} must be an integer of at least {least}, not {value!r}"
+                )
         for name in ("tail", "grammar"):
             if not isinstance(getattr(self, name), bool):
                 raise CassandraError(f"{name} must be True or False, not {getattr(self, name)!r}")
-        margin = self.alternative_margin
-        if not (isinstance(margin, int | float) and margin >= 0):
-            raise CassandraError(f"alternative_margin must be a number from 0 on, not {margin!r}")
+        _require_number("alternative_margin", self.alternative_margin)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,14 +74,13 @@ class Sampling:
     min_p: float | None = None  # only tokens stay with this part of the likeliest's probability
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise CassandraError(f"temperature must be a number from 0 on, not {self.temperature}")
+        _require_number("temperature", self.temperature, most=sys.float_info.max)
         if self.top_k is not None and not is_integer(self.top_k, 1, MAX_POSITIONS):
             raise CassandraError(f"top_k must be an integer of at least 1, not {self.top_k!r}")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise CassandraError(f"top_p must be above 0 and at most 1, not {self.top_p}")
-        if self.min_p is not None and not 0 <= self.min_p <= 1:
-            raise CassandraError(f"min_p must be from 0 to 1, not {self.min_p}")
+        if self.top_p is not None and not (_is_number(self.top_p) and 0 < self.top_p <= 1):
+            raise CassandraError(f"top_p must be above 0 and at most 1, not {self.top_p!r}")
+        if self.min_p is not None and not (_is_number(self.min_p) and 0 <= self.min_p <= 1):
+            raise CassandraError(f"min_p must be from 0 to 1, not {self.min_p!r}")
 
 
 GREEDY = Sampling()
@@ -147,8 +158,7 @@ class Settings:
         if self.draft not in get_args(DraftKind):
             known = ", ".join(get_args(DraftKind))
             raise CassandraError(f"draft must be one of {known}, not {self.draft!r}")
-        if not self.min_margin >= 0:
-            raise CassandraError(f"min_margin must be a number from 0 on, not {self.min_margin}")
+        _require_number("min_margin", self.min_margin)
         if not is_integer(self.max_tokens, 1, MAX_POSITIONS):
             raise CassandraError(
                 f"max_tokens must be an integer of at least 1, not {self.max_tokens!r}"

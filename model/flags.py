@@ -116,9 +116,9 @@ def norms_of(source: Source, args: argparse.Namespace) -> Norms:
 def open_study(args: argparse.Namespace, use: str) -> Study:
     """The model with the prompts and the calibration of the flags."""
     from cassandra_spec.drafting import NgramTable, Settings
+    from cassandra_spec.golden.model_types import EMBEDDING
     from cassandra_spec.model.study.drafts import Study
     from cassandra_spec.model.study.prompts import bundled_prompts, read_prompts
-    from cassandra_spec.model.weights.architectures import EMBEDDING
     from cassandra_spec.model.weights.sources import open_source
 
     source = open_source(args.source)

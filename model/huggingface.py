@@ -22,10 +22,10 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.file import PackedFile
+from cassandra_spec.golden.model_types import HEAD, find_model_type
 from cassandra_spec.model.reply import fill_model, packed_reader
 from cassandra_spec.model.speculative import CassandraForCausalLM
 from cassandra_spec.model.speculative.memory import model_memory, require_memory
-from cassandra_spec.model.weights.architectures import HEAD, find_architecture
 from cassandra_spec.model.weights.mark import METHOD, write_code
 from cassandra_spec.model.weights.sources import MODEL_FILE, copy_companions
 from cassandra_spec.native.codec import fastest_codec
@@ -61,7 +61,7 @@ class CassandraQuantizer(HfQuantizer):
     def update_attn_implementation(self, config: Any) -> Any:
         """Take away the sentence that is for those who have not imported this module."""
         config.transformers_weights = None
-        find_architecture(config.model_type, field="model_type", where=config.name_or_path)
+        find_model_type(config.model_type, field="name", where=config.name_or_path)
         return config
 
     def update_dtype(self, dtype: torch.dtype) -> torch.dtype:

@@ -12,7 +12,7 @@ from typing import Any
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.model_config import is_tied, read_config
-from cassandra_spec.model.weights.architectures import find_architecture, layer_numbers
+from cassandra_spec.golden.model_types import find_model_type, layer_numbers
 
 DATA_ONLY = {"local_files_only": True, "trust_remote_code": False}
 """Arguments of every ``from_pretrained`` of this project."""
@@ -29,7 +29,7 @@ def load_config(directory: Path, tensors: Collection[str]) -> Any:
     from transformers import AutoConfig  # slow to import
 
     body, path = read_config(directory), directory / "config.json"
-    find_architecture(body.get("model_type"), field="model_type", where=path)
+    find_model_type(body.get("model_type"), field="name", where=path)
     config = AutoConfig.from_pretrained(directory, **DATA_ONLY)
     config._attn_implementation = None
     config.tie_word_embeddings = is_tied(body, tensors, path)

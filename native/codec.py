@@ -297,7 +297,7 @@ class NativeCodec:
             raise CassandraError("format must be of scheme mx or exact, not unary")
         args = check_arguments(values, format, kept=kept, nonfinite=nonfinite)
         checked = check_importance(importance, args.values.size)
-        weights = None if checked is None else checked.astype(np.uint64)
+        weights = None if checked is None else checked.astype(np.uint64, copy=False)
         flat = np.ascontiguousarray(args.values)
         result = np.empty(group_count(flat.size, format), dtype=np.uint8)
         done = _library().cassandra_choose_group_exponents(

@@ -63,6 +63,7 @@ class ModelShape(CheckedStructure):
         *((name, c_int32) for name in ("pairs", "ropes", "activation")),
         *((name, c_float) for name in ("epsilon", "query_scale", "embedding_scale")),
         *((name, c_float) for name in ("attention_cap", "logit_cap")),
+        *((name, c_float) for name in ("residual_scale", "logit_divisor")),
     )
 
 

@@ -139,6 +139,19 @@ def say(args: argparse.Namespace, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
+Ignored: TypeAlias = tuple[Sequence[str], Callable[[argparse.Namespace], bool], str]
+"""Flags, when they would be ignored, and how an error says that."""
+
+
+def ignored_flag(args: argparse.Namespace, table: Sequence[Ignored]) -> str:
+    """Return the error line of the first flag that would have no effect, or an empty string."""
+    for names, ignored, how in table:
+        for name in names:
+            if name in args.given and ignored(args):
+                return f"{name} must not be given {how}"
+    return ""
+
+
 def add_destination(parser: Flags, text: str = "new directory", metavar: str = "DEST") -> None:
     """``DEST``: what the command writes."""
     parser.add_argument("destination", metavar=metavar, type=Path, help=text)

@@ -32,7 +32,14 @@ from cassandra_spec.synth.export import export
 from cassandra_spec.synth.gating import CLOCK, LATCH, clocks_of
 from cassandra_spec.synth.matching import Matched, Point, differ, match
 from cassandra_spec.synth.memories import TakenOut, constants, is_given, opened, written
-from cassandra_spec.synth.report import DEFAULT_ENCODER, PACES, add_flow, design_of, flow_of
+from cassandra_spec.synth.report import (
+    DEFAULT_ENCODER,
+    PACES,
+    add_flow,
+    add_lanes,
+    design_of,
+    flow_of,
+)
 from cassandra_spec.synth.synthesis import Flow, map_for_speed, taken_out
 from cassandra_spec.synth.timing import Library, run_tool
 
@@ -331,7 +338,7 @@ def _parser() -> CommandParser:
     parser.add_argument("--liberty", type=Path, default=None, help="library (or LIBERTY=)")
     parser.add_argument("--document", type=Path, help="Markdown file to put the tables into")
     parser.add_argument("--encoder", action="store_true", help="encoders, not decoders")
-    parser.add_argument("--lanes", type=int, help="one decoder or encoder: 8, 16 or 32 lanes")
+    add_lanes(parser, "one decoder or encoder")
     parser.add_argument("--values-per-cycle", type=int, help="one encoder: default: a beat")
     parser.add_argument("--netlist", type=Path, help="a netlist of it that there already is")
     add_flow(parser)

@@ -15,9 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
+from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Scheme
 from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.report.documents import publish
+from cassandra_spec.report.flags import Ignored, ignored_flag
 from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
 from cassandra_spec.rtl.decode.top import DecoderTop, to_rtlil
@@ -260,6 +262,13 @@ def _made(library: Library, out: Path) -> dict[str, str]:
 
 # --- the command --------------------------------------------------------------------------------
 
+_ENCODER_FLAGS = ("--vector", "--group", "--segment", "--values-per-cycle")
+_IGNORED: tuple[Ignored, ...] = (
+    (("--encoder", "--period", "--recipe"), lambda args: args.curve, "with --curve"),
+    (("--target-rate", "--coded", "--truncated"), lambda args: args.encoder, "with --encoder"),
+    (_ENCODER_FLAGS, lambda args: not args.encoder, "without --encoder"),
+)
+
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.synth.report", description=__doc__)
@@ -269,7 +278,7 @@ def _parser() -> CommandParser:
     parser.add_argument("--document", type=Path, help="Markdown file to put the tables into")
     parser.add_argument("--encoder", action="store_true", help="the encoder, not decoders")
     parser.add_argument("--curve", action="store_true", help="kGE against period of one decoder")
-    parser.add_argument("--lanes", type=int, help="one configuration: 8, 16 or 32 lanes")
+    add_lanes(parser, "one configuration")
     parser.add_argument("--schemes", nargs="+", choices=get_args(Scheme), help="and its schemes")
     decoder = parser.add_argument_group("of decoders")
     decoder.add_argument("--target-rate", choices=get_args(TargetRate), help="and its rate")
@@ -283,6 +292,11 @@ def _parser() -> CommandParser:
     text = "one encoder: values that go in in a cycle (default: a beat, and 4)"
     encoder.add_argument("--values-per-cycle", type=int, help=text)
     return parser
+
+
+def add_lanes(parser: CommandParser, text: str) -> None:
+    """``--lanes``, of one decoder or encoder."""
+    parser.add_argument("--lanes", type=int, choices=(8, 16, 32), help=text)
 
 
 def add_flow(parser: CommandParser) -> None:
@@ -310,7 +324,7 @@ def _decoders(args: argparse.Namespace) -> Sequence[DecoderConfig]:
 
 def _lanes_and_schemes(args: argparse.Namespace) -> tuple[int, tuple[Scheme, ...]]:
     schemes = tuple(name for name in SCHEMES if name in (args.schemes or SCHEMES))
-    return args.lanes or DecoderConfig.lanes, schemes
+    return DecoderConfig.lanes if args.lanes is None else args.lanes, schemes
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -319,6 +333,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    if line := ignored_flag(args, _IGNORED):
+        raise CassandraError(line)
     library = Library.chosen(args.liberty)
     if args.curve:
         publish(_curve_text(args, library), args.document, "curve")

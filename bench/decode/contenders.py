@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.model_types import HEAD
 from cassandra_spec.model.packing.packer import Override, PackPlan, Recipe
-from cassandra_spec.model.weights.architectures import HEAD
 
 Kind = Literal["native", "torch", "transformers", "llama.cpp"]
 

@@ -89,8 +89,9 @@ def evaluate(
 
 
 def _logits(network: Any, hidden: torch.Tensor) -> torch.Tensor:
-    """Logits in float32, capped where the model's config says so (as transformers' models do)."""
+    """Logits in float32, scaled and capped by the model's config, as transformers' models do."""
     logits: torch.Tensor = network.lm_head(hidden).float()
+    logits = logits / getattr(network.config, "logits_scaling", 1.0)
     return capped(logits, getattr(network.config, "final_logit_softcapping", None))
 
 

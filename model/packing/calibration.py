@@ -196,25 +196,37 @@ def _gather(
     with torch.inference_mode(), _watched(network, kinds) as sums, bar:
         for start in range(0, len(samples), step):
             batch = torch.from_numpy(samples[start : start + step])
-            hidden = network.model(input_ids=batch, use_cache=False).last_hidden_state
-            _add_squares(sums, head, hidden)
+            sums.add(head, network.model(input_ids=batch, use_cache=False).last_hidden_state)
             bar.update(batch.numel())
-    return sums
+    return sums.by_name
 
 
-def _add_squares(sums: dict[str, NDArray[np.float64]], name: str, inputs: Any) -> None:
-    """Add squares by channel: in float32 within a pass, in float64 over passes."""
-    flat = inputs.reshape(-1, inputs.shape[-1]).float()
-    sums[name] = sums.get(name, 0.0) + flat.square().sum(dim=0).double().numpy()
+class _Squares:
+    """Sums of the squares of inputs by channel: in float32 within a pass, in float64 over passes.
+
+    Layers that take the same inputs one after another (q, k and v) share their squares.
+    """
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, NDArray[np.float64]] = {}
+        self._inputs: Any = None
+        self._found: NDArray[np.float64] = np.zeros(0)
+
+    def add(self, name: str, inputs: Any) -> None:
+        """Add the inputs of a layer, [..., channels]."""
+        if inputs is not self._inputs:
+            flat = inputs.reshape(-1, inputs.shape[-1]).float()
+            self._inputs, self._found = inputs, flat.square().sum(dim=0).double().numpy()
+        self.by_name[name] = self.by_name.get(name, 0.0) + self._found
 
 
 @contextmanager
-def _watched(network: Any, kinds: Mapping[str, str]) -> Iterator[dict[str, NDArray[np.float64]]]:
+def _watched(network: Any, kinds: Mapping[str, str]) -> Iterator[_Squares]:
     """Sum the inputs of the linear layers as they come, and stop when the block ends."""
-    sums: dict[str, NDArray[np.float64]] = {}
+    sums = _Squares()
 
     def watch(name: str, layer: Any) -> Any:
-        return layer.register_forward_pre_hook(lambda _, x: _add_squares(sums, name, x[0]))
+        return layer.register_forward_pre_hook(lambda _, x: sums.add(name, x[0]))
 
     handles = [
         watch(f"{name}.weight", layer)

@@ -11,7 +11,7 @@ from typing import Any
 
 from cassandra_spec.golden.file import PackedFile, PackedTensor
 from cassandra_spec.golden.file.description import PARTS
-from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
+from cassandra_spec.golden.model_types import EMBEDDING, HEAD
 from cassandra_spec.report.tables import text_table
 from cassandra_spec.workers.pool import Workers
 

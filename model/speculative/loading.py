@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from cassandra_spec.drafting import Costs, pass_costs
 from cassandra_spec.golden.file import PackedFile
+from cassandra_spec.golden.model_types import EMBEDDING, HEAD
 from cassandra_spec.model.speculative.linear import (
     DecodedProducts,
     Mode,
     PackedLinear,
     ProductsFactory,
 )
-from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
 
 
 def pack_layers(network: Any, packed: PackedFile, mode: Mode, products: ProductsFactory) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.file import PackedFile
-from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
+from cassandra_spec.golden.model_types import EMBEDDING, HEAD
 
 _BF16_BYTES = 2
 _WORK_BYTES = 12

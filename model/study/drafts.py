@@ -13,6 +13,7 @@ import torch
 from cassandra_spec.drafting import Candidates, Costs, Settings
 from cassandra_spec.golden import CassandraError, GoldenCodec
 from cassandra_spec.golden.file import PackedFile
+from cassandra_spec.golden.model_types import EMBEDDING, HEAD
 from cassandra_spec.model.packing.calibration import Norms
 from cassandra_spec.model.packing.packer import PackPlan, decode_tensors, open_packed, pack_model
 from cassandra_spec.model.speculative import (
@@ -25,7 +26,6 @@ from cassandra_spec.model.speculative.key_values import Sealer
 from cassandra_spec.model.speculative.loading import network_costs
 from cassandra_spec.model.study.chains import Pair, Sequences
 from cassandra_spec.model.study.emulation import Drafts, Replies, follow, greedy_replies
-from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD
 from cassandra_spec.model.weights.sources import Source, Values, fingerprint
 
 _ASKED = Settings()

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cassandra_spec.golden import CassandraError, Format
+from cassandra_spec.golden.model_types import HEAD
 from cassandra_spec.model.packing.packer import Override, PackPlan, Recipe
 from cassandra_spec.model.speculative import KeyValueFormat
 from cassandra_spec.model.study.drafts import Setting
-from cassandra_spec.model.weights.architectures import HEAD
 
 KV_TRUNCATED = KeyValueFormat(format=Format(scheme="unary", truncated=4, fill="midpoint"))
 """The draft reads sign, exponent and three bits of keys and values; the target reads all."""

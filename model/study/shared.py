@@ -12,10 +12,10 @@ from typing import Any
 
 from cassandra_spec.drafting import NgramTable, Settings
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.model_types import EMBEDDING
 from cassandra_spec.model.packing.calibration import Norms
 from cassandra_spec.model.study.drafts import Study
 from cassandra_spec.model.study.tuning import Candidate, Score, score
-from cassandra_spec.model.weights.architectures import EMBEDDING
 from cassandra_spec.model.weights.sources import Shared
 
 

@@ -25,12 +25,12 @@ from typing import Any
 from cassandra_spec.golden import CassandraError, Format
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.golden.model_types import HEAD
 from cassandra_spec.model.output import write_file
 from cassandra_spec.model.packing.packer import Override, PackPlan, Recipe
 from cassandra_spec.model.speculative import KeyValueFormat
 from cassandra_spec.model.study.acceptance import Row, best_row, row
 from cassandra_spec.model.study.drafts import Measured, Setting
-from cassandra_spec.model.weights.architectures import HEAD
 
 EQ_2_GAMMA = 5
 """The gamma whose acceptance goes into Eq. 2, which does not say."""

@@ -14,11 +14,11 @@ from typing import Any
 
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.golden.model_config import is_tied
-from cassandra_spec.model.weights.architectures import (
+from cassandra_spec.golden.model_types import (
     EMBEDDING,
     FINAL_NORM,
     HEAD,
-    Architecture,
+    ModelType,
     layer_numbers,
 )
 from cassandra_spec.model.weights.tensor import Tensor
@@ -42,7 +42,7 @@ class Agreement:
 
 
 def agree(
-    architecture: Architecture,
+    architecture: ModelType,
     config: Mapping[str, Any],
     shapes: Mapping[str, Shape],
     *,
@@ -123,24 +123,28 @@ class _Sizes:
     inner: int
     queries: int  # rows of the projection of queries
     keys: int
-    head: int
+    query_norm: int
+    key_norm: int
     vocabulary: int
 
     @classmethod
-    def of(cls, config: Mapping[str, Any], architecture: Architecture) -> _Sizes | None:
+    def of(cls, config: Mapping[str, Any], architecture: ModelType) -> _Sizes | None:
         """Read the sizes; None if the config leaves some to transformers' defaults."""
-        llama = architecture.model_type == "llama"
+        llama = architecture.name == "llama"
         needed = _SIZES if llama else (*_SIZES, "head_dim", "num_key_value_heads")
         if any(config.get(name) is None for name in needed):
             return None
         hidden, inner, heads, vocabulary = (config[name] for name in _SIZES)
         head = config.get("head_dim") or hidden // heads
+        key_heads = config.get("num_key_value_heads") or heads
+        rows = architecture.query_key_norms == "row"
         return cls(
             hidden=hidden,
             inner=inner,
             queries=heads * head,
-            keys=(config.get("num_key_value_heads") or heads) * head,
-            head=head,
+            keys=key_heads * head,
+            query_norm=head * (heads if rows else 1),
+            key_norm=head * (key_heads if rows else 1),
             vocabulary=vocabulary,
         )
 
@@ -148,8 +152,8 @@ class _Sizes:
         """The shape of a tensor, by its name in a layer or in the model."""
         if part in (EMBEDDING, HEAD):
             return self.vocabulary, self.hidden
-        if part.endswith("_norm.weight"):
-            return (self.head,)
+        if part.endswith(("q_norm.weight", "k_norm.weight")):
+            return (self.query_norm if "q_norm" in part else self.key_norm,)
         if part.endswith("norm.weight"):
             return (self.hidden,)
         name = part.split(".")[1]

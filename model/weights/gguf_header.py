@@ -17,24 +17,26 @@ _ELEMENTS = 1 << 21
 tokens have 1.3 million with their merges."""
 
 
-def check_counts(path: Path) -> None:
+def check_counts(path: Path) -> dict[int, int]:
     """Walk through the header of a GGUF file: every count and length must fit what is left of it.
 
-    Takes time in proportion to the header, and no memory. Raises :class:`FileError`.
+    Takes time in proportion to the header, and no memory. Returns the bytes of each array by its
+    place in the file. Raises :class:`FileError`.
     """
     with path.open("rb") as file:
-        _Walk(file, path).run()
+        return _Walk(file, path).run()
 
 
 class _Walk:
     def __init__(self, file: BinaryIO, path: Path) -> None:
         self._file = file
         self._path = path
-        self._left = path.stat().st_size
+        self._size = self._left = path.stat().st_size
+        self._arrays: dict[int, int] = {}
         self._elements = 0
         self._order = "<"
 
-    def run(self) -> None:
+    def run(self) -> dict[int, int]:
         magic, version = self._take(4), self._take(4)
         self._order = "<" if version[2:] == b"\0\0" else ">"
         known = struct.unpack(f"{self._order}I", version)[0] in _VERSIONS
@@ -52,24 +54,30 @@ class _Walk:
             reason = f"{dimensions} dimensions are more than {_DIMENSIONS}"
             self._require(dimensions <= _DIMENSIONS, reason)
             self._take(8 * dimensions + 12)  # sizes, type and offset
+        return self._arrays
 
     def _value(self, kind: int) -> None:
         if kind == _STRING:
             self._string()
         elif kind == _ARRAY:
-            (inner,), (count,) = self._numbers("I"), self._numbers("Q")
-            self._elements += count
-            reason = f"{self._elements} elements in arrays are more than {_ELEMENTS}"
-            self._require(self._elements <= _ELEMENTS, reason)
-            if inner == _STRING:
-                for _ in range(count):
-                    self._string()
-            else:
-                self._skip(count * self._size(inner))
+            start = self._left
+            self._array()
+            self._arrays[self._size - start] = start - self._left
         else:
-            self._skip(self._size(kind))
+            self._skip(self._bytes_of(kind))
 
-    def _size(self, kind: int) -> int:
+    def _array(self) -> None:
+        (inner,), (count,) = self._numbers("I"), self._numbers("Q")
+        self._elements += count
+        reason = f"{self._elements} elements in arrays are more than {_ELEMENTS}"
+        self._require(self._elements <= _ELEMENTS, reason)
+        if inner == _STRING:
+            for _ in range(count):
+                self._string()
+        else:
+            self._skip(count * self._bytes_of(inner))
+
+    def _bytes_of(self, kind: int) -> int:
         self._require(kind in _SIZES, f"type {kind} is unknown, or nested")
         return _SIZES[kind]
 

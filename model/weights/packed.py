@@ -11,7 +11,7 @@ from cassandra_spec.golden import Codec, GoldenCodec, bf16
 from cassandra_spec.golden.file import PackedFile, RawTensor
 from cassandra_spec.golden.file.description import Spec
 from cassandra_spec.golden.model_config import read_config
-from cassandra_spec.model.weights.architectures import HEAD, Kind, find_architecture
+from cassandra_spec.golden.model_types import HEAD, Kind, find_model_type
 from cassandra_spec.model.weights.mark import unmark
 from cassandra_spec.model.weights.sources import (
     MODEL_FILE,
@@ -37,8 +37,8 @@ class PackedSource:
         config = read_config(path)
         self.packed = PackedFile(path / MODEL_FILE)
         self.files = (path / MODEL_FILE, *companions(path))
-        architecture = find_architecture(
-            config.get("model_type"), field="model_type", where=path / "config.json"
+        architecture = find_model_type(
+            config.get("model_type"), field="name", where=path / "config.json"
         )
         specs: dict[str, Spec] = {**self.packed.tensors, **self.packed.others}
         tied = HEAD not in specs

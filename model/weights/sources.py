@@ -23,13 +23,13 @@ from cassandra_spec.golden import bf16
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.golden.file import SafetensorsFile
 from cassandra_spec.golden.model_config import read_config, read_json
-from cassandra_spec.model.weights.agreement import agree, zero_tensors
-from cassandra_spec.model.weights.architectures import (
+from cassandra_spec.golden.model_types import (
     EMBEDDING,
     HEAD,
-    Architecture,
-    find_architecture,
+    ModelType,
+    find_model_type,
 )
+from cassandra_spec.model.weights.agreement import agree, zero_tensors
 from cassandra_spec.model.weights.tensor import Tensor, Values
 
 __all__ = [
@@ -172,8 +172,8 @@ class DirectorySource:
         self.label = str(path)
         self._path = path
         config = read_config(path)
-        architecture = find_architecture(
-            config.get("model_type"), field="model_type", where=path / "config.json"
+        architecture = find_model_type(
+            config.get("model_type"), field="name", where=path / "config.json"
         )
         self._files = _tensor_files(path)
         weights = sorted({file.path for file in self._files.values()})
@@ -286,9 +286,7 @@ def _is_file_name(value: object) -> bool:
     return isinstance(value, str) and Path(value).name == value
 
 
-def _describe(
-    file: SafetensorsFile, name: str, architecture: Architecture, *, tied: bool
-) -> Tensor:
+def _describe(file: SafetensorsFile, name: str, architecture: ModelType, *, tied: bool) -> Tensor:
     raw = file.tensors[name]
     kind = architecture.kind(name, tied=tied)
     tensor = Tensor(name=name, shape=raw.shape, dtype=raw.dtype, nbytes=raw.nbytes, kind=kind)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.golden.file import RawTensor
-from cassandra_spec.model.weights.architectures import Kind
+from cassandra_spec.golden.model_types import Kind
 
 Values = NDArray[np.uint16]
 """BF16 patterns."""

@@ -10,15 +10,13 @@ from typing import Literal
 from cassandra_spec.drafting import Costs, pass_costs
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.file import PackedFile, PackedTensor, RawTensor
-from cassandra_spec.golden.model_config import HEAD as HEAD
+from cassandra_spec.golden.model_types import EMBEDDING, FINAL_NORM, HEAD
 from cassandra_spec.native.models.rope import Rope
 
 Activation = Literal["silu", "gelu_pytorch_tanh"]
 ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_pytorch_tanh")
 """Activations of feed-forward layers, by their number in kernels.h."""
 
-EMBEDDING = "model.embed_tokens.weight"
-FINAL_NORM = "model.norm.weight"
 
 LINEAR = (
     "self_attn.q_proj.weight",
@@ -68,9 +66,11 @@ class ModelConfig:
     attention_cap: float = 0.0  # c of c tanh(x / c) on attention's scores; 0: none
     logit_cap: float = 0.0  # the same on logits
     norm_offset: float = 0.0  # added to the weights of norms
-    norms_after: bool = False  # norms of what attention and feed-forward add, too
+    residual_scale: float = 1.0  # of what attention and feed-forward add
+    logit_divisor: float = 1.0
+    norms: Literal["before", "after", "both"] = "before"  # attention and feed-forward
     biases: bool = False  # of queries, keys and values
-    head_norms: bool = False  # norms of single heads of queries and keys
+    query_key_norms: Literal["head", "row"] | None = None  # over single heads, or over all
     fused: bool = False  # q, k and v are one tensor, and so are gate and up
 
     def __post_init__(self) -> None:
@@ -108,16 +108,22 @@ class ModelConfig:
     @property
     def vectors(self) -> dict[str, int]:
         """Vectors of a layer with their places in the engine."""
-        norms = (_AROUND[0], _AFTER_ATTENTION, _AROUND[1])
-        before, *after = norms if self.norms_after else (_AFTER_ATTENTION,)
-        slots = [_INPUT_NORM, before, *BIASES, *HEAD_NORMS, *after]
-        absent = (*(() if self.biases else BIASES), *(() if self.head_norms else HEAD_NORMS))
-        return {name: slot for slot, name in enumerate(slots) if name not in absent}
+        after = (_AFTER_ATTENTION, _AROUND[1])
+        before, after = {
+            "before": ((_INPUT_NORM, _AFTER_ATTENTION), ("", "")),
+            "after": (("", ""), after),
+            "both": ((_INPUT_NORM, _AROUND[0]), after),
+        }[self.norms]
+        biases = BIASES if self.biases else ("", "", "")
+        own = HEAD_NORMS if self.query_key_norms else ("", "")
+        names = [*before, *biases, *own, *after]
+        return {name: place for place, name in enumerate(names) if name}
 
     def vector_size(self, name: str) -> int:
         """Values of a vector of a layer."""
         if name in HEAD_NORMS:
-            return self.head_size
+            heads = (self.heads, self.kv_heads)[HEAD_NORMS.index(name)]
+            return self.head_size * (heads if self.query_key_norms == "row" else 1)
         if name in BIASES:
             return self.shapes[name.replace(".bias", ".weight")][0]
         return self.hidden

@@ -104,7 +104,7 @@ class LoadedModel:
         self._stream = stream
         streamed = stream is not None and stream.streams_embedding()
         self._embedding = None if streamed else self._read_embedding(tensors)
-        self._matrices: list[tuple[str, int, int, bool]] = []  # name, layer, slot, draft
+        self._matrices: list[tuple[str, int, int, bool]] = []  # name, layer, matrix, draft
         self._handle = self._make(pin)
         if stream is not None:
             stream.open(self._open())
@@ -195,10 +195,10 @@ class LoadedModel:
                 full = f"{prefix}{name}"
                 shapes = {LINEAR.index(part): config.shapes[part] for part in parts}
                 self._set_matrices(layer, full, _required(tensors, full), shapes)
-            for name, slot in config.vectors.items():
+            for name, vector in config.vectors.items():
                 full = f"{prefix}{name}"
                 found = _required(tensors, full)
-                self._set_vector(layer, slot, full, found, config.vector_size(name))
+                self._set_vector(layer, vector, full, found, config.vector_size(name))
 
     def _fill_head(self, tensors: Callable[[str], Tensor | None]) -> None:
         config = self.config
@@ -212,7 +212,7 @@ class LoadedModel:
     def _set_matrices(
         self, layer: int, name: str, tensor: Tensor, shapes: Mapping[int, tuple[int, int]]
     ) -> None:
-        """Rows of a tensor, one matrix after another, by their slots."""
+        """Rows of a tensor, one matrix after another, by their numbers."""
         format = tensor.format if isinstance(tensor, Packed) else None
         size = sum(rows * columns for rows, columns in shapes.values())
         stream = self._stream if isinstance(tensor, Packed) else None
@@ -220,20 +220,22 @@ class LoadedModel:
         if self.has_draft and isinstance(tensor, Packed):
             draft = self._codec.decode_draft(tensor).reshape(-1)
         start = 0
-        for slot, shape in shapes.items():
+        for matrix, shape in shapes.items():
             stop = start + shape[0] * shape[1]
             if stream and isinstance(tensor, Packed):
-                stream.add_matrix(layer, slot, name, tensor, start, shape)
+                stream.add_matrix(layer, matrix, name, tensor, start, shape)
                 self.forms["target"][STREAMED] = self.forms["target"].get(STREAMED, 0) + 1
             else:
                 form = target_form(format, self._target_form)
-                self._put(layer, slot, False, target[start:stop], shape, form)
+                self._put(layer, matrix, False, target[start:stop], shape, form)
             if self.has_draft:
-                self._put(layer, slot, True, draft[start:stop], shape, draft_form(format, shape[1]))
+                self._put(
+                    layer, matrix, True, draft[start:stop], shape, draft_form(format, shape[1])
+                )
             start = stop
-            of = name if len(shapes) == 1 else f"{name}, {LINEAR[slot]}"
+            of = name if len(shapes) == 1 else f"{name}, {LINEAR[matrix]}"
             views = tuple(view for view in (False, True) if view <= self.has_draft)
-            self._matrices += [(of, layer, slot, view) for view in views]
+            self._matrices += [(of, layer, matrix, view) for view in views]
 
     def _start(self, stream: StreamedFile) -> None:
         if self._embedding is None:
@@ -245,7 +247,7 @@ class LoadedModel:
     def _put(
         self,
         layer: int,
-        slot: int,
+        matrix: int,
         draft: bool,
         values: Patterns,
         shape: tuple[int, int],
@@ -255,7 +257,7 @@ class LoadedModel:
         number = self._library.cassandra_engine_set_matrix(
             self._handle,
             layer,
-            slot,
+            matrix,
             int(draft),
             pointer("values", values, np.uint16, shape[0] * shape[1]),
             *shape,
@@ -266,14 +268,14 @@ class LoadedModel:
         forms = self.forms["draft" if draft else "target"]
         forms[FORMS[number]] = forms.get(FORMS[number], 0) + 1
 
-    def _set_vector(self, layer: int, slot: int, name: str, tensor: Tensor, size: int) -> None:
+    def _set_vector(self, layer: int, vector: int, name: str, tensor: Tensor, size: int) -> None:
         patterns = _sized(name, self._target(tensor), size)
         values = (patterns.astype(np.uint32) << 16).view(np.float32)
         if not name.endswith(".bias"):
             values = values + np.float32(self.config.norm_offset)
         self._require_made(
             self._library.cassandra_engine_set_vector(
-                self._handle, layer, slot, pointer(name, values, np.float32, size), size
+                self._handle, layer, vector, pointer(name, values, np.float32, size), size
             )
         )
 
@@ -299,10 +301,10 @@ class LoadedModel:
         if self._embedding is not None:
             yield EMBEDDING, self._embedding.view(np.uint8)
         size = ctypes.c_size_t()
-        for name, layer, slot, draft in self._matrices:
+        for name, layer, matrix, draft in self._matrices:
             view = "draft" if draft else "target"
             for thread in range(self.threads):
-                place = (self._open(), layer, slot, int(draft), thread)
+                place = (self._open(), layer, matrix, int(draft), thread)
                 start = self._library.cassandra_engine_part(*place, ctypes.byref(size))
                 if size.value:
                     found = (ctypes.c_uint8 * size.value).from_address(start)

@@ -12,34 +12,14 @@ import numpy as np
 from cassandra_spec.golden import CassandraError, bf16
 from cassandra_spec.golden.format import is_integer
 from cassandra_spec.golden.model_config import check_config
+from cassandra_spec.golden.model_types import MODEL_TYPES, ModelType
 from cassandra_spec.native.models.config import ACTIVATIONS, ModelConfig
 from cassandra_spec.native.models.rope import Rope, read_rope
-
-_GEMMA: Mapping[str, Any] = {
-    "head_dim": 256,
-    "num_key_value_heads": 4,
-    "tie_word_embeddings": True,
-    "hidden_activation": "gelu_pytorch_tanh",
-    "query_pre_attn_scalar": 256,
-    "sliding_window": 4096,
-}
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "llama": {},
-    "qwen2": {"max_window_layers": 28},
-    "qwen3": {"max_window_layers": 28},
-    "phi3": {"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
-    "gemma2": {**_GEMMA, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
-    "gemma3_text": {**_GEMMA, "sliding_window_pattern": 6},
-}
-"""What transformers takes where a config says nothing, by model type."""
 
 _NEEDED = (
     *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads"),
     *("vocab_size", "max_position_embeddings"),
 )
-
-MODEL_TYPES = tuple(_DEFAULTS)
-"""``model_type`` of the models that the engine can run."""
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
@@ -65,13 +45,6 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 """Entries that change what a model computes, and their values that do not."""
 
-_USED: Mapping[str, tuple[str, ...]] = {
-    "phi3": ("partial_rotary_factor",),
-    "gemma2": ("attn_logit_softcapping", "final_logit_softcapping"),
-    "gemma3_text": ("final_logit_softcapping",),
-}
-"""Those of them that a model type has."""
-
 
 def read_model_config(config: Mapping[str, Any], context: int | None = None) -> ModelConfig:
     """A model by its ``config.json``.
@@ -82,7 +55,7 @@ def read_model_config(config: Mapping[str, Any], context: int | None = None) -> 
     """
     check_config(config, "config.json")
     kind = _supported_type(config)
-    entries = {**_DEFAULTS[kind], **config}
+    entries = {**kind.defaults, **config}
     for name in _NEEDED:
         if entries.get(name) is None:
             raise CassandraError(f"config.json must have an entry {name!r}")
@@ -91,9 +64,11 @@ def read_model_config(config: Mapping[str, Any], context: int | None = None) -> 
 
 
 def _model(
-    entries: Mapping[str, Any], kind: str, ropes: tuple[Rope, ...], layer_ropes: tuple[int, ...]
+    entries: Mapping[str, Any],
+    kind: ModelType,
+    ropes: tuple[Rope, ...],
+    layer_ropes: tuple[int, ...],
 ) -> ModelConfig:
-    gemma = kind.startswith("gemma")
     heads, hidden = entries["num_attention_heads"], entries["hidden_size"]
     head_size = _head_size(entries)
     return ModelConfig(
@@ -111,16 +86,18 @@ def _model(
         ropes=ropes,
         layer_ropes=layer_ropes,
         windows=_windows(entries, kind),
-        activation=_activation(entries, "hidden_activation" if gemma else "hidden_act"),
-        query_scale=_query_scale(_number(entries, "query_pre_attn_scalar") if gemma else head_size),
-        embedding_scale=_embedding_scale(hidden) if gemma else 1.0,
-        attention_cap=_number(entries, "attn_logit_softcapping") if kind == "gemma2" else 0.0,
-        logit_cap=_number(entries, "final_logit_softcapping") if gemma else 0.0,
-        norm_offset=1.0 if gemma else 0.0,
-        norms_after=gemma,
-        biases=kind == "qwen2" or (bool(entries.get("attention_bias")) and kind != "phi3"),
-        head_norms=kind in ("qwen3", "gemma3_text"),
-        fused=kind == "phi3",
+        activation=_activation(entries, kind.activation),
+        query_scale=_query_scale(entries, kind, head_size),
+        embedding_scale=_embedding_scale(entries, kind),
+        residual_scale=_used(entries, kind, "residual_multiplier", 1.0),
+        attention_cap=_used(entries, kind, "attn_logit_softcapping", 0.0),
+        logit_divisor=_used(entries, kind, "logits_scaling", 1.0),
+        logit_cap=_used(entries, kind, "final_logit_softcapping", 0.0),
+        norm_offset=kind.norm_offset,
+        norms=kind.norms,
+        biases=kind.name == "qwen2" or (bool(entries.get("attention_bias")) and not kind.fused),
+        query_key_norms=kind.query_key_norms,
+        fused=kind.fused,
     )
 
 
@@ -129,23 +106,25 @@ def _head_size(entries: Mapping[str, Any]) -> int:
     return int(stated)
 
 
-def _supported_type(config: Mapping[str, Any]) -> str:
-    kind = config.get("model_type")
-    if isinstance(kind, str) and kind in MODEL_TYPES:
-        return kind
-    known = ", ".join(MODEL_TYPES)
+def _supported_type(config: Mapping[str, Any]) -> ModelType:
+    found = [kind for kind in MODEL_TYPES if kind.name == config.get("model_type")]
+    if found:
+        return found[0]
+    known = ", ".join(kind.name for kind in MODEL_TYPES)
     raise CassandraError(
-        f"model_type must be one of {known} for the native engine, not {reprlib.repr(kind)}"
+        f"model_type must be one of {known} for the native engine, "
+        f"not {_short(config.get('model_type'))}"
     )
 
 
-def _require_neutral(entries: Mapping[str, Any], kind: str) -> None:
+def _require_neutral(entries: Mapping[str, Any], kind: ModelType) -> None:
     """Refuse entries that would change what is computed, and of which the engine knows nothing."""
     for name, neutral in _NEUTRAL.items():
         value = entries.get(name)
-        if value not in neutral and name not in _USED.get(kind, ()):
+        if value not in neutral and name not in kind.used:
             raise CassandraError(
-                f"{name} must not be given for {kind} in the native engine, not {_short(value)}"
+                f"{name} must not be given for {kind.name} in the native engine, "
+                f"not {_short(value)}"
             )
 
 
@@ -167,35 +146,46 @@ def _number(entries: Mapping[str, Any], name: str) -> float:
     return float(value)
 
 
-def _query_scale(size: float) -> float:
-    """One over the root of the size, in float32."""
+def _used(entries: Mapping[str, Any], kind: ModelType, name: str, default: float) -> float:
+    """A number that a model type may have; ``default`` where it has none, or null."""
+    return (_number(entries, name) if name in kind.used else 0.0) or default
+
+
+def _query_scale(entries: Mapping[str, Any], kind: ModelType, head_size: int) -> float:
+    """What scores are multiplied by: a number, or one over the root of a size, in float32."""
+    if "attention_multiplier" in kind.used:
+        return _used(entries, kind, "attention_multiplier", 1.0)
+    size = _number(entries, kind.query_size) if kind.query_size else head_size
     if not size:
-        raise CassandraError("query_pre_attn_scalar must be a number above 0, not null")
+        raise CassandraError(f"{kind.query_size} must be a number above 0, not null")
     return float(np.float32(1) / np.sqrt(np.float32(size)))
 
 
-def _embedding_scale(hidden: int) -> float:
-    """The root of the size, rounded to BF16, as transformers does in a model of BF16."""
-    pattern = bf16.from_f32(np.array([math.sqrt(hidden)], np.float32).view(np.uint32))
+def _embedding_scale(entries: Mapping[str, Any], kind: ModelType) -> float:
+    """A number, or the root of the size, rounded to BF16 as in a BF16 model of transformers."""
+    if not kind.root_embedding:
+        return _used(entries, kind, "embedding_multiplier", 1.0)
+    root = np.array([math.sqrt(entries["hidden_size"])], np.float32)
+    pattern = bf16.from_f32(root.view(np.uint32))
     return float((pattern.astype(np.uint32) << 16).view(np.float32)[0])
 
 
 # --- windows -------------------------------------------------------------------------------------
 
 
-def _windows(entries: Mapping[str, Any], kind: str) -> tuple[int, ...]:
+def _windows(entries: Mapping[str, Any], kind: ModelType) -> tuple[int, ...]:
     """Positions that a row sees, by layer; 0: all."""
     layers, window = entries["num_hidden_layers"], entries.get("sliding_window")
-    switched_off = kind in ("qwen2", "qwen3") and not entries.get("use_sliding_window")
-    if kind == "llama" or switched_off or window is None:
+    switched_off = kind.windows == "late" and not entries.get("use_sliding_window")
+    if kind.windows == "none" or switched_off or window is None:
         return (0,) * layers
     if not is_integer(window, 1, 1 << 40):
         raise CassandraError(f"sliding_window must be an integer from 1 on, not {_short(window)}")
-    kinds = [_SLIDING] * layers if kind == "phi3" else _layer_types(entries, kind)
+    kinds = [_SLIDING] * layers if kind.windows == "all" else _layer_types(entries, kind)
     return tuple(min(window, 1 << 30) if each == _SLIDING else 0 for each in kinds)
 
 
-def _layer_types(entries: Mapping[str, Any], kind: str) -> Sequence[str]:
+def _layer_types(entries: Mapping[str, Any], kind: ModelType) -> Sequence[str]:
     """Whether each layer sees all positions or a window of them."""
     layers, stated = entries["num_hidden_layers"], entries.get("layer_types")
     if stated is None:
@@ -212,10 +202,10 @@ def _layer_types(entries: Mapping[str, Any], kind: str) -> Sequence[str]:
     return stated
 
 
-def _slides(entries: Mapping[str, Any], kind: str, layer: int) -> bool:
-    if kind.startswith("qwen"):
+def _slides(entries: Mapping[str, Any], kind: ModelType, layer: int) -> bool:
+    if kind.windows == "late":
         return bool(layer >= _integer(entries, "max_window_layers"))
-    every = 2 if kind == "gemma2" else _integer(entries, "sliding_window_pattern")
+    every = 2 if kind.windows == "alternate" else _integer(entries, "sliding_window_pattern")
     return (layer + 1) % every > 0
 
 
@@ -230,11 +220,11 @@ def _integer(entries: Mapping[str, Any], name: str) -> int:
 
 
 def _ropes(
-    entries: Mapping[str, Any], kind: str, context: int | None
+    entries: Mapping[str, Any], kind: ModelType, context: int | None
 ) -> tuple[tuple[Rope, ...], tuple[int, ...]]:
     """The rotary embeddings of a model, and which of them each layer has."""
     layers = entries["num_hidden_layers"]
-    if kind != "gemma3_text":
+    if not kind.two_ropes:
         stated = entries.get("rope_parameters") or entries.get("rope_scaling") or {}
         return (_rope(entries, stated, kind, context),), (0,) * layers
     stated = entries.get("rope_parameters") or {}
@@ -249,7 +239,7 @@ def _ropes(
 
 
 def _rope(
-    entries: Mapping[str, Any], stated: Mapping[str, Any], kind: str, context: int | None
+    entries: Mapping[str, Any], stated: Mapping[str, Any], kind: ModelType, context: int | None
 ) -> Rope:
     """A rotary embedding: in one entry, or as configs had it before transformers 5."""
     found = dict(stated)
@@ -259,15 +249,21 @@ def _rope(
     found.setdefault("partial_rotary_factor", entries.get("partial_rotary_factor"))
     if entries.get("original_max_position_embeddings") is not None:
         found["original_max_position_embeddings"] = entries["original_max_position_embeddings"]
-    if kind == "phi3" and found["rope_type"] in ("su", "yarn"):
-        found["rope_type"] = "longrope"  # the same in files of before
-    if kind != "phi3" and found.get("partial_rotary_factor") not in (None, 1):
+    found["rope_type"] = _renamed(found["rope_type"], kind)
+    partial = "partial_rotary_factor" in kind.used
+    if not partial and found.get("partial_rotary_factor") not in (None, 1):
         raise CassandraError(
-            f"partial_rotary_factor must be 1 for {kind}, not {found['partial_rotary_factor']!r}"
+            f"partial_rotary_factor must be 1 for {kind.name}, "
+            f"not {found['partial_rotary_factor']!r}"
         )
     positions = entries["max_position_embeddings"]
     head_size = _head_size(entries)
     return read_rope(found, head_size=head_size, positions=positions, context=context)
+
+
+def _renamed(rope_type: Any, kind: ModelType) -> Any:
+    """The name of today of a type of rotary embeddings."""
+    return kind.rope_types.get(rope_type, rope_type) if isinstance(rope_type, str) else rope_type
 
 
 def _short(value: Any) -> str:

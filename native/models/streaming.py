@@ -259,10 +259,10 @@ class StreamedFile:
         return number
 
     def add_matrix(
-        self, layer: int, slot: int, name: str, packed: Packed, start: int, shape: tuple[int, int]
+        self, layer: int, matrix: int, name: str, packed: Packed, start: int, shape: tuple[int, int]
     ) -> None:
         """A matrix of values of a tensor from ``start`` on."""
-        place = layer, slot, self._number(name, packed), start
+        place = layer, matrix, self._number(name, packed), start
         shape = int32("rows", shape[0]), int32("columns", shape[1])
         require_done(_library().cassandra_engine_stream_matrix(self._handle, *place, *shape))
 

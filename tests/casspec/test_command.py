@@ -286,7 +286,7 @@ def test_an_unknown_architecture(own_llama: Path, tmp_path: Path, capsys: Output
     change_config(own_llama, model_type="mamba")
     message = error_of(capsys, "pack", own_llama, tmp_path / "p")
     assert message.endswith(
-        "must be one of llama, qwen2, qwen3, phi3, gemma2, gemma3_text, not 'mamba'"
+        "must be one of llama, qwen2, qwen3, phi3, gemma2, gemma3_text, granite, olmo2, not 'mamba'"
     )
 
 

@@ -9,10 +9,10 @@ import pytest
 from cassandra_spec.casspec import pack_commands
 from cassandra_spec.casspec.__main__ import main
 from cassandra_spec.golden import Format
+from cassandra_spec.golden.model_types import MODEL_TYPES
 from cassandra_spec.model.packing.calibration import calibrate
 from cassandra_spec.model.packing.packer import Recipe, open_packed, pack_model
 from cassandra_spec.model.packing.plan import PRESETS
-from cassandra_spec.model.weights.architectures import ARCHITECTURES
 from cassandra_spec.model.weights.sources import MODEL_FILE, open_source
 
 Output = pytest.CaptureFixture[str]
@@ -86,11 +86,12 @@ def test_the_help_names_all_architectures_and_hardware_last(capsys: Output) -> N
         main(["pack", "--help"])
     text = capsys.readouterr().out
     named = (
-        " ".join(text.split()).partition("of one of the architectures ")[2].partition(", or `")[0]
+        " ".join(text.split()).partition("of one of the architectures ")[2].partition(", or a ")[0]
     )
-    assert named == "Llama, Qwen2, Qwen3, Phi-3, Gemma 2 and Gemma 3 (text)"
-    kinds = [architecture.model_type for architecture in ARCHITECTURES]
-    assert kinds == ["llama", "qwen2", "qwen3", "phi3", "gemma2", "gemma3_text"]
+    assert named == "Llama, Qwen2, Qwen3, Phi-3, Gemma 2, Gemma 3 (text), Granite and OLMo 2"
+    kinds = ["llama", "qwen2", "qwen3", "phi3", "gemma2", "gemma3_text", "granite", "olmo2"]
+    assert [each.name for each in MODEL_TYPES] == kinds
+    assert [each.name for each in MODEL_TYPES if each.gguf] == kinds[:6]  # the first six
     places = [text.index(f"\n{word}") for word in ("format:", "encoder:", "work:", "hardware (")]
     assert places == sorted(places)
     assert text.index("  --superblock N") > places[-1] > text.index("  --fill {")

@@ -22,6 +22,8 @@ from cassandra_spec.golden import CassandraError
         ({"draft": "guess"}, "draft must be one of model, lookup, hybrid, none, not 'guess'"),
         ({"min_margin": -0.1}, "min_margin must be a number from 0 on, not -0.1"),
         ({"min_margin": float("nan")}, "min_margin must be a number from 0 on, not nan"),
+        ({"min_margin": True}, "min_margin must be a number from 0 on, not True"),
+        ({"min_margin": "1"}, "min_margin must be a number from 0 on, not '1'"),
         *(
             ({"max_tokens": value}, f"max_tokens must be an integer of at least 1, not {value!r}")
             for value in (0, 2.5, True, float("nan"), float("inf"), "3")
@@ -37,13 +39,15 @@ def test_bad_settings_are_named(settings: dict[str, Any], line: str) -> None:
 @pytest.mark.parametrize(
     ("levels", "line"),
     [
-        ({"low": -1}, "low must be at least 0, not -1"),
-        ({"low": "3"}, "low must be at least 0, not '3'"),
-        ({"branches": 0}, "branches must be at least 1, not 0"),
-        ({"rows": 1.5}, "rows must be at least 0, not 1.5"),
-        ({"alternatives": -2}, "alternatives must be at least 0, not -2"),
+        ({"low": -1}, "low must be an integer of at least 0, not -1"),
+        ({"low": "3"}, "low must be an integer of at least 0, not '3'"),
+        ({"branches": 0}, "branches must be an integer of at least 1, not 0"),
+        ({"rows": 1.5}, "rows must be an integer of at least 0, not 1.5"),
+        ({"rows": True}, "rows must be an integer of at least 0, not True"),
+        ({"alternatives": -2}, "alternatives must be an integer of at least 0, not -2"),
         ({"tail": "yes"}, "tail must be True or False, not 'yes'"),
         ({"alternative_margin": -0.5}, "alternative_margin must be a number from 0 on, not -0.5"),
+        ({"alternative_margin": float("nan")}, "alternative_margin must be .*, not nan"),
         ({"alternative_margin": None}, "alternative_margin must be a number from 0 on, not None"),
     ],
 )

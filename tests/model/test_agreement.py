@@ -14,11 +14,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 import cassandra_spec.model.huggingface as packed_models
 from cassandra_spec.golden import CassandraError, Format
+from cassandra_spec.golden.model_types import EMBEDDING, HEAD, find_model_type
 from cassandra_spec.model.packing.packer import Recipe, pack_model, unpack_model
 from cassandra_spec.model.reply import build_model
 from cassandra_spec.model.speculative import CassandraForCausalLM
 from cassandra_spec.model.weights.agreement import agree
-from cassandra_spec.model.weights.architectures import EMBEDDING, HEAD, find_architecture
 from cassandra_spec.model.weights.sources import open_source
 from cassandra_spec.native.engine import Engine
 from tests.model.test_gguf import write_gguf
@@ -185,7 +185,7 @@ def test_the_tensors_of_a_model_are_those_of_transformers(
         model = AutoModelForCausalLM.from_config(config)
     model.tie_weights()
     shapes = {name: tuple(found.shape) for name, found in model.named_parameters()}
-    architecture = find_architecture(model_type, field="model_type", where="")
+    architecture = find_model_type(model_type, field="name", where="")
 
     def settle(shapes: Mapping[str, tuple[int, ...]]) -> Any:
         stated = config.to_dict()

@@ -14,8 +14,10 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from cassandra_spec.golden.model_types import MODEL_TYPES as KNOWN
+
 FOUR_TYPES = ("llama", "qwen2", "qwen3", "gemma3_text")
-MODEL_TYPES = (*FOUR_TYPES, "phi3", "gemma2")
+MODEL_TYPES = tuple(each.name for each in KNOWN)
 WORDS = ("<end>", "<unknown>", *(f"word{number}" for number in range(94)))
 
 SIZES: dict[str, int] = {
@@ -31,6 +33,16 @@ SIZES: dict[str, int] = {
     "eos_token_id": 0,
     "pad_token_id": 0,
 }
+
+OWN: dict[str, dict[str, float]] = {
+    "granite": {
+        "attention_multiplier": 0.2,
+        "residual_multiplier": 0.4,
+        "embedding_multiplier": 3.0,
+        "logits_scaling": 4.0,
+    },
+}
+"""Entries of single model types: without them some have nothing of their own."""
 
 LONGROPE: dict[str, Any] = {
     "max_position_embeddings": 128,
@@ -73,7 +85,8 @@ def write_model(
 
     ``entries`` go into the config.
     """
-    config = AutoConfig.for_model(model_type, **{**SIZES, "tie_word_embeddings": tied, **entries})
+    own = {**SIZES, **OWN.get(model_type, {}), "tie_word_embeddings": tied}
+    config = AutoConfig.for_model(model_type, **{**own, **entries})
     torch.manual_seed(7)
     model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     with torch.no_grad():

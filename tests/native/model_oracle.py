@@ -80,28 +80,36 @@ class ModelOracle:
     def _position(self, token: int, at: int, seen: list[list[tuple[Reals, Reals]]]) -> Reals:
         config = self.config
         x = self._matrix(EMBEDDING, config.vocabulary)[token] * config.embedding_scale
+        first, second = {
+            "before": (("input_layernorm", ""), ("post_attention_layernorm", "")),
+            "after": (("", "post_attention_layernorm"), ("", "post_feedforward_layernorm")),
+            "both": (
+                ("input_layernorm", "post_attention_layernorm"),
+                ("pre_feedforward_layernorm", "post_feedforward_layernorm"),
+            ),
+        }[config.norms]
         for layer in range(config.layers):
-            before, after = "post_attention_layernorm", ""
-            if config.norms_after:
-                before, after = "pre_feedforward_layernorm", "post_feedforward_layernorm"
-            added = self._attention(layer, x, at, seen[layer])
-            x = x + self._after(layer, "post_attention_layernorm" if after else "", added)
-            x = x + self._after(layer, after, self._feed_forward(layer, before, x))
+            attended = self._attention(layer, self._layer_norm(layer, first[0], x), at, seen[layer])
+            x = x + config.residual_scale * self._layer_norm(layer, first[1], attended)
+            fed = self._feed_forward(layer, self._layer_norm(layer, second[0], x))
+            x = x + config.residual_scale * self._layer_norm(layer, second[1], fed)
         head = EMBEDDING if config.tied else HEAD
         logits = self._matrix(head, config.vocabulary) @ rounded(self._norm(FINAL_NORM, x))
-        return capped(logits, config.logit_cap)
+        return capped(logits / config.logit_divisor, config.logit_cap)
 
-    def _after(self, layer: int, norm: str, added: Reals) -> Reals:
-        return self._norm(f"model.layers.{layer}.{norm}.weight", added) if norm else added
+    def _layer_norm(self, layer: int, norm: str, x: Reals) -> Reals:
+        return self._norm(f"model.layers.{layer}.{norm}.weight", x) if norm else x
 
     def _project(self, layer: int, which: str, x: Reals, heads: int, at: int) -> Reals:
         """Heads of queries, keys or values [heads, head_size]; those of values are not rotated."""
         name = f"self_attn.{which}_proj"
         y = self._linear(layer, f"{name}.weight") @ x
-        y = (y + self.tensors.get(f"model.layers.{layer}.{name}.bias", 0)).reshape(heads, -1)
+        y = y + self.tensors.get(f"model.layers.{layer}.{name}.bias", 0)
         norm = f"self_attn.{which}_norm.weight"
-        if self.config.head_norms and norm in HEAD_NORMS:
-            y = self._norm(f"model.layers.{layer}.{norm}", y)
+        if self.config.query_key_norms and norm in HEAD_NORMS:
+            parts = y if self.config.query_key_norms == "row" else y.reshape(heads, -1)
+            y = self._norm(f"model.layers.{layer}.{norm}", parts)
+        y = y.reshape(heads, -1)
         return y if which == "v" else self._rotate(layer, y, at)
 
     def _rotate(self, layer: int, y: Reals, at: int) -> Reals:
@@ -121,7 +129,7 @@ class ModelOracle:
 
     def _attention(self, layer: int, x: Reals, at: int, seen: list[tuple[Reals, Reals]]) -> Reals:
         config = self.config
-        x = rounded(self._norm(f"model.layers.{layer}.input_layernorm.weight", x))
+        x = rounded(x)
         queries = self._project(layer, "q", x, config.heads, at) * config.query_scale
         own = (self._project(layer, which, x, config.kv_heads, at) for which in "kv")
         seen.append(tuple(map(rounded, own)))  # type: ignore[arg-type]
@@ -138,8 +146,8 @@ class ModelOracle:
             found.append(weights @ values / weights.sum())
         return self._linear(layer, "self_attn.o_proj.weight") @ rounded(np.concatenate(found))
 
-    def _feed_forward(self, layer: int, norm: str, x: Reals) -> Reals:
-        x = rounded(self._norm(f"model.layers.{layer}.{norm}.weight", x))
+    def _feed_forward(self, layer: int, x: Reals) -> Reals:
+        x = rounded(x)
         gate = self._linear(layer, "mlp.gate_proj.weight") @ x
         inner = rounded(self._activation(gate) * (self._linear(layer, "mlp.up_proj.weight") @ x))
         return self._linear(layer, "mlp.down_proj.weight") @ inner

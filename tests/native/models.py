@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cassandra_spec.golden import Format, Packed, encode
 from cassandra_spec.golden.file import PackedTensor, RawTensor, Writer
+from cassandra_spec.golden.model_types import MODEL_TYPES
 from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.models.config import BIASES, EMBEDDING, FINAL_NORM, HEAD, ModelConfig
 from cassandra_spec.native.models.reading import read_model_config
@@ -74,7 +75,16 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
         },
         "original_max_position_embeddings": 256,
     },
+    "granite": {
+        "model_type": "granite",
+        "attention_multiplier": 0.25,
+        "residual_multiplier": 0.375,
+        "embedding_multiplier": 2.0,
+        "logits_scaling": 0.75,
+    },
+    "olmo2": {"model_type": "olmo2"},
 }
+assert set(KINDS) == {each.name for each in MODEL_TYPES}
 """What configs of the model types have beside :data:`SMALL`."""
 
 DRAFT = Format(scheme="exact", truncated=4, fill="midpoint", group=32)

@@ -37,7 +37,7 @@ SHAPES: list[tuple[str, dict[str, Any]]] = [
     ("llama", {"tie_word_embeddings": True, "head_dim": 16}),
     ("llama", {"head_dim": 64, "num_attention_heads": 5, "num_key_value_heads": 1}),
     ("llama", {"head_dim": 80, "num_attention_heads": 2, "hidden_size": 33}),
-    *((kind, ODD) for kind in ("llama", "qwen2", "qwen3", "gemma2")),
+    *((kind, ODD) for kind in ("llama", "qwen2", "qwen3", "gemma2", "olmo2")),
     ("phi3", {**ODD, "partial_rotary_factor": 0.25}),
     ("gemma3_text", {"head_dim": 18, "hidden_size": 70, "vocab_size": 1003}),
     ("llama", {"rope_parameters": LLAMA3}),
@@ -80,6 +80,9 @@ LONG = {"short_factor": [1.0, 1.5, 2.0], "long_factor": [2.0, 4.0, 8.0]}
             {"hidden_size": 64, "sliding_window": 5, "num_hidden_layers": 6}
             | {"final_logit_softcapping": 2.0},
         ),
+        ("granite", {}),
+        ("olmo2", {}),
+        ("olmo2", {"num_key_value_heads": 4}),
         ("phi3", {}),
         (
             "phi3",

@@ -14,6 +14,7 @@ from cassandra_spec.synth.report import (
     DEFAULT_ENCODER,
     DecoderReport,
     encoder_tables,
+    main,
     markdown,
 )
 from cassandra_spec.synth.synthesis import Flow
@@ -149,3 +150,24 @@ def test_areas_of_modules_are_summed_by_their_labels() -> None:
     )
     blocks = synthesis.block_areas(text, 24.0, lambda name: name.partition(".")[0])
     assert blocks == {"a": 3.0, "b": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ("--lanes 0", "argument --lanes: invalid choice: 0"),
+        ("--encoder --coded --target-rate full", "--target-rate must not be given with --encoder"),
+        ("--encoder --truncated 3 4", "--truncated must not be given with --encoder"),
+        ("--segment 512", "--segment must not be given without --encoder"),
+        ("--curve --encoder", "--encoder must not be given with --curve"),
+    ],
+)
+def test_flags_without_effect_are_refused(
+    flags: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code: object = main(flags.split())
+    except SystemExit as error:
+        code = error.code
+    assert code == 2
+    assert line in capsys.readouterr().err

@@ -169,13 +169,12 @@ class Engine::Attention {
     // Queries of the rows, rotated and scaled.
     void prepare(const Item& item) {
         const ModelShape& shape = engine_.shape_;
-        const std::vector<float>& weight = engine_.layers_[layer_].vectors[VECTOR_Q_NORM];
+        const float* weight = engine_.head_norm(layer_, VECTOR_Q_NORM);
         float* query = engine_.scratch_[thread_]->query.data();
         for (int i = 0; i < item.group.count * heads_; ++i) {
             const int row = item.group.rows[i / heads_], head = item.head * heads_ + i % heads_;
             std::copy_n(&engine_.q_[place_of(row, head)], shape.head_size, query);
-            if (!weight.empty())
-                engine_.kernels_.norm(query, weight.data(), shape.head_size, shape.epsilon, query);
+            if (weight) engine_.kernels_.norm(query, weight, shape.head_size, shape.epsilon, query);
             engine_.rotate(query, row, layer_);
             for (int d = 0; d < shape.head_size; ++d) query[d] *= shape.query_scale;
             kernels_.prepare(query, shape.head_size, padded_, i, room_.prepared.as<void>());

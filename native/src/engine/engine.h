@@ -37,8 +37,10 @@ struct ModelShape {
     float epsilon;       // of norms
     float query_scale;
     float embedding_scale;
-    float attention_cap;  // of scores; 0: none
-    float logit_cap;      // of logits; 0: none
+    float attention_cap;   // of scores; 0: none
+    float logit_cap;       // of logits; 0: none
+    float residual_scale;  // of what attention and feed-forward add
+    float logit_divisor;
 };
 
 // What differs between layers. Also in native/engine_binding.py.
@@ -106,7 +108,7 @@ enum class Pass { target, draft };
 enum Slot { SLOT_Q, SLOT_K, SLOT_V, SLOT_O, SLOT_GATE, SLOT_UP, SLOT_DOWN, SLOTS };
 
 // Vectors of a layer: weights of norms before attention and feed-forward, biases, norms of single
-// heads, norms of what attention and feed-forward add. All but the first two may be empty.
+// heads, or of rows of them, norms of what attention and feed-forward add. Any may be empty.
 enum VectorSlot {
     VECTOR_ATTENTION_NORM,
     VECTOR_FEED_FORWARD_NORM,
@@ -247,6 +249,9 @@ class Engine {
     void multiply(int thread, const Linear& linear, const std::vector<float>& bias, int rows,
                   std::vector<float>& out);
     void project(int thread, int rows, Pass pass, const Layer& layer);
+    void normalise_rows(int thread, int rows, const std::vector<float>& weight,
+                        std::vector<float>& heads);
+    const float* head_norm(int layer, VectorSlot slot) const;
     void write_keys_values(int thread, const RowTrees& trees, Pass pass, int index);
     void open_rows(const RowTrees& trees);
     void group_rows(int thread, const RowTrees& trees);

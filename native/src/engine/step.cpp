@@ -53,10 +53,11 @@ void Engine::rotate(float* head, int row, int layer) const {
     }
 }
 
-// Rows from `first_row` on, as the input of the next products.
+// Rows from `first_row` on, as the input of the next products; without a weight, as they are.
 void Engine::normalise(int thread, int rows, const std::vector<float>& weight, int first_row) {
     Scratch& own = *scratch_[thread];
     const size_t size = shape_.hidden;
+    if (weight.empty()) return own.hidden.set(rows, &x_[first_row * size], shape_.hidden);
     for (int row = 0; row < rows; ++row)
         kernels_.norm(&x_[(first_row + row) * size], weight.data(), shape_.hidden, shape_.epsilon,
                       &own.normed[row * size]);
@@ -89,17 +90,38 @@ void Engine::project(int thread, int rows, Pass pass, const Layer& layer) {
     multiply(thread, layer.matrices[SLOT_K].of(pass), layer.vectors[VECTOR_K_BIAS], rows, k_);
     multiply(thread, layer.matrices[SLOT_V].of(pass), layer.vectors[VECTOR_V_BIAS], rows, v_);
     wait_before(thread, layer.matrices[SLOT_O].of(pass));
+    if (layer.vectors[VECTOR_Q_NORM].size() <= static_cast<size_t>(shape_.head_size)) return;
+    normalise_rows(thread, rows, layer.vectors[VECTOR_Q_NORM], q_);
+    normalise_rows(thread, rows, layer.vectors[VECTOR_K_NORM], k_);
+    pool_.barrier();
+}
+
+// Norms over all heads of a row.
+void Engine::normalise_rows(int thread, int rows, const std::vector<float>& weight,
+                            std::vector<float>& heads) {
+    const int size = static_cast<int>(weight.size());
+    const Share share(rows, thread, threads());
+    for (int row = share.first; row < share.last; ++row) {
+        float* at = &heads[static_cast<size_t>(row) * size];
+        kernels_.norm(at, weight.data(), size, shape_.epsilon, at);
+    }
+}
+
+// The weight of a norm over single heads, or null.
+const float* Engine::head_norm(int layer, VectorSlot slot) const {
+    const std::vector<float>& weight = layers_[layer].vectors[slot];
+    return weight.size() == static_cast<size_t>(shape_.head_size) ? weight.data() : nullptr;
 }
 
 void Engine::write_keys_values(int thread, const RowTrees& trees, Pass pass, int index) {
     const int size = shape_.head_size;
-    const std::vector<float>& weight = layers_[index].vectors[VECTOR_K_NORM];
+    const float* weight = head_norm(index, VECTOR_K_NORM);
     const Share share(trees.rows * shape_.kv_heads, thread, threads());
     for (int task = share.first; task < share.last; ++task) {
         const int row = task / shape_.kv_heads, head = task % shape_.kv_heads;
         float* key = &k_[static_cast<size_t>(task) * size];
         const float* value = &v_[static_cast<size_t>(task) * size];
-        if (!weight.empty()) kernels_.norm(key, weight.data(), size, shape_.epsilon, key);
+        if (weight) kernels_.norm(key, weight, size, shape_.epsilon, key);
         rotate(key, row, index);
         cache_.write(trees.slots[row], index, head, trees.place(row), key, value);
     }
@@ -121,7 +143,7 @@ void Engine::add_product(int thread, const Linear& linear, int rows, Operand& op
             kernels_.norm(added, norm.data(), shape_.hidden, shape_.epsilon, normed);
             added = normed;
         }
-        for (int i = first; i < last; ++i) x_[at + i] += added[i];
+        for (int i = first; i < last; ++i) x_[at + i] += added[i] * shape_.residual_scale;
     }
     wait_before(thread, next);
 }
@@ -155,6 +177,8 @@ void Engine::head(int thread, int rows, Pass pass, int first_row) {
     const auto [first, last] = outputs_of(linear, thread);
     for (int row = 0; row < wanted; ++row) {
         float* logits = &logits_[static_cast<size_t>(row) * shape_.vocabulary];
+        if (shape_.logit_divisor != 1.0f)
+            for (int i = first; i < last; ++i) logits[i] /= shape_.logit_divisor;
         if (shape_.logit_cap > 0.0f) kernels_.cap(logits + first, last - first, shape_.logit_cap);
         tops_[thread * MAX_ROWS + row] = kernels_.top(logits + first, last - first, first);
     }

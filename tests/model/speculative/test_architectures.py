@@ -65,7 +65,7 @@ def test_what_is_special_is_there(lm: CassandraForCausalLM) -> None:
     query = first.qkv_proj if model_type == "phi3" else first.q_proj
     assert isinstance(query, PackedLinear)
     assert (query._bias is not None) == (model_type == "qwen2")
-    assert hasattr(first, "k_norm") == (model_type in ("qwen3", "gemma3_text"))
+    assert hasattr(first, "k_norm") == (model_type in ("qwen3", "gemma3_text", "olmo2"))
     windows = [getattr(layer.self_attn, "sliding_window", None) for layer in layers]
     assert (WINDOW in windows) == (model_type in ("gemma2", "gemma3_text"))
 

@@ -251,3 +251,16 @@ def test_a_tree_is_refused_under_sampling() -> None:
     asked = Settings(gamma=3, sampling=Sampling(temperature=1.0), seed=1)
     with pytest.raises(CassandraError, match="a proposal must be a chain under sampling"):
         list(decode(Script(), [1, 2, 3], asked, Counters(), make=lambda *_: Branches(Script())))
+
+
+def test_a_proposal_beyond_the_budget_is_refused() -> None:
+    class Eager(Branches):
+        def propose(self, context: Sequence[int], budget: int) -> Proposal:
+            return super().propose(context, budget + 1)
+
+    rounds = decode(
+        Script(), [1, 2, 3], Settings(max_tokens=4), Counters(), make=lambda *_: Eager(Script())
+    )
+    next(rounds)
+    with pytest.raises(CassandraError, match="must have at most 2 nodes here, not 3"):
+        list(rounds)
