@@ -91,6 +91,8 @@ def _add_estimate(subparsers: flags.Subparsers) -> None:
     parser.add_argument("--output", type=int, metavar="N", help="tokens to generate instead")
     text = "requests at once, 1 to 16 (default 1)"
     parser.add_argument("--batch", type=int, default=1, metavar="N", help=text)
+    text = "cached tokens that a draft reads, sinks included (default: all)"
+    parser.add_argument("--window", type=int, metavar="N", help=text)
     flags.add_switch(parser, "json", "everything, for other programs")
 
 
@@ -122,6 +124,7 @@ def _estimate(args: argparse.Namespace) -> int:
             ),
             rates=args.sim_file,
             bits=_packed_bits(args),
+            window=args.window,
         )
     )
     print(json.dumps(answer.to_dict(), indent=1) if args.json else page(answer))

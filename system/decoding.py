@@ -15,7 +15,7 @@ from cassandra_spec.system.workload import Model, Workload
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What is to be estimated."""
+    """One scenario: device, model, lengths, format and draft settings."""
 
     device: Device
     model: Model
@@ -23,9 +23,12 @@ class Setup:
     cost: FormatCost  # the format of weights, cache and head
     acceptance: Acceptance  # of the draft
     gamma: int  # drafted tokens in a round; 0 is decoding without speculation
+    window: int | None = None  # cached tokens that a draft reads, sinks included; None: all
 
     def __post_init__(self) -> None:
         check_count("gamma", self.gamma, 0, MAX_GAMMA)
+        if self.window is not None:
+            check_count("window", self.window, 1)
 
     def run(self, step: Pass) -> PassCost:
         """What a pass takes in this set-up."""
@@ -63,13 +66,14 @@ class Round:
 def round_of(setup: Setup, context: float | None = None) -> Round:
     """A round with ``context`` tokens in the cache (default: the mean of the workload).
 
-    Draft number i sees i tokens more, at the draft's bits, as the rest of the cache; verification
-    writes the rows of all gamma + 1 tokens.
+    Draft number i sees i tokens more, at the draft's bits, as the rest of the cache that it reads;
+    verification writes the rows of all gamma + 1 tokens.
     """
     start = setup.workload.context if context is None else context
+    seen = start if setup.window is None else min(start, setup.window)
     batch = setup.workload.batch
     drafts = tuple(
-        setup.run(Pass(tokens=1, context=start + number, batch=batch, draft=True))
+        setup.run(Pass(tokens=1, context=seen + number, batch=batch, draft=True))
         for number in range(setup.gamma)
     )
     tokens = setup.gamma + 1
@@ -149,6 +153,7 @@ class Estimate:
             "scheme": setup.cost.name,
             "workload": dataclasses.asdict(setup.workload),
             "gamma": setup.gamma,
+            "window": setup.window,
             "acceptance": {
                 "given": setup.acceptance.rate,
                 "kind": setup.acceptance.kind,

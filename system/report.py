@@ -15,6 +15,7 @@ from cassandra_spec.system.events import events_table
 from cassandra_spec.system.figures.beyond import (
     break_even,
     limits,
+    long_contexts,
     our_figure_12,
     our_schemes,
     target_rates,
@@ -206,6 +207,7 @@ def _our_tables(measured: Sequence[Measured] | None) -> Iterator[Table]:
     yield our_figure_12(measured)
     yield target_rates("rtx4090", "llama3-8b")
     yield target_rates("npu", "llama3-8b")
+    yield long_contexts("llama3-8b")
 
 
 def _limit_tables() -> Iterator[Table]:

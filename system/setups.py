@@ -75,6 +75,7 @@ def named_setup(
     *,
     rates: Path | None = None,
     bits: Mapping[str, Bits] | None = None,
+    window: int | None = None,
 ) -> Setup:
     """A setup.
 
@@ -94,4 +95,5 @@ def named_setup(
         cost=cost,
         acceptance=acceptance,
         gamma=gamma,
+        window=window,
     )

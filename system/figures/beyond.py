@@ -293,6 +293,35 @@ def target_rates(device: str, model: str) -> Table:
     )
 
 
+# --- long contexts ------------------------------------------------------------------------------
+
+LONG = 32768  # tokens in the cache
+WINDOWS = (None, 1040, 272)  # cached tokens that drafts read: all, or sinks and a window
+
+
+def long_contexts(model: str) -> Table:
+    """Speed-up over BF16 with a long cache, by what drafts read of it."""
+    rows = []
+    for device, scheme in itertools.product(("rtx4090", "agx-orin", "npu"), ("unary", "exact")):
+        setup = measured_setup(device, model, scheme)
+        plain = round_of(setup.plain(load_format("bf16")), LONG).seconds
+        speedups = []
+        for window in WINDOWS:
+            done = round_of(dataclasses.replace(setup, window=window), LONG)
+            speedups.append(f"{plain / done.seconds_per_token:.2f}")
+        rows.append((setup.device.name, scheme, f"{setup.acceptance.rate:.2f}", *speedups))
+    columns = ("drafts read all" if n is None else f"drafts read {n:,}" for n in WINDOWS)
+    return Table(
+        title=f"Long contexts: {load_model(model).name}, {LONG:,} tokens in the cache",
+        header=("device", "scheme", "acceptance", *columns),
+        rows=tuple(rows),
+        notes=(
+            "Speed-up of decoding over BF16, one request, gamma 3, with SmolLM2-135M's acceptance"
+            " in all columns: a window that loses acceptance gains less.",
+        ),
+    )
+
+
 # --- limits -------------------------------------------------------------------------------------
 
 

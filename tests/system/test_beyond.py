@@ -9,7 +9,7 @@ import pytest
 
 from cassandra_spec.system.acceptance import Acceptance
 from cassandra_spec.system.costs import FormatCost, load_formats
-from cassandra_spec.system.decoding import estimate
+from cassandra_spec.system.decoding import estimate, round_of
 from cassandra_spec.system.device import known_devices
 from cassandra_spec.system.errors import SystemModelError
 from cassandra_spec.system.figures.beyond import (
@@ -47,6 +47,16 @@ def test_a_draft_that_saves_nothing_never_pays() -> None:
 def test_the_gain_at_the_mean_context_is_that_of_the_estimate() -> None:
     question = setup()
     assert gain(question, question.workload.context) == pytest.approx(estimate(question).gain)
+
+
+def test_drafts_read_no_more_of_the_cache_than_their_window() -> None:
+    windowed = dataclasses.replace(setup(), window=100)
+    whole, seen = round_of(setup(), 1000), round_of(windowed, 1000)
+    assert seen.drafts == round_of(setup(), 100).drafts
+    assert seen.verification == whole.verification
+    assert round_of(windowed, 40) == round_of(setup(), 40)  # all of a shorter cache
+    with pytest.raises(SystemModelError, match="window must be"):
+        dataclasses.replace(setup(), window=0)
 
 
 def test_a_cache_whose_draft_saves_nothing_takes_the_gain_away() -> None:
