@@ -9,7 +9,9 @@
 #include "cassandra.h"
 
 #define AT(type, address) ((type*)(uintptr_t)(address))
-#define LIMIT 100000u /* steps of a job */
+#define LIMIT 100000u    /* steps of a job */
+#define NAME 12u         /* columns of a name */
+#define SCRATCH 0x20000u /* bytes behind the image for values */
 
 struct tensor {
     uint32_t name[2];
@@ -30,6 +32,12 @@ static void put_char(char letter) {
 static void put_text(const char* text) {
     while (*text != '\0') {
         put_char(*text++);
+    }
+}
+
+static void put_name(const char* name) {
+    for (uint32_t width = 0u; width < NAME; width++) {
+        put_char(*name == '\0' ? ' ' : *name++);
     }
 }
 
@@ -131,8 +139,8 @@ static void decode(const struct tensor* tensor, bool target) {
     const cassandra_status status = run(&job, target);
     while (status == CASSANDRA_OK && writer_done_read() == 0u) {
     }
-    put_text((const char*)tensor->name);
-    put_text(target ? "  target" : "  draft ");
+    put_name((const char*)tensor->name);
+    put_name(target ? "target" : "draft");
     put_number(tensor->values, 8u);
     put_number(cassandra_memory_read(AT(void, CASSANDRA_BASE), CASSANDRA_COUNT_CYCLES_LOW), 9u);
     put_verdict(status == CASSANDRA_OK && checksum(tensor->values) == tensor->checksum[target]);
@@ -150,27 +158,95 @@ static void recover(void) {
     }
 }
 
-/* A job must end with a fault that has a cause; the device must decode again behind it. */
-static void expect(const char* name, cassandra_decode* job, uint32_t cause) {
-    take_values(0x10000u);
-    const cassandra_status status = run(job, false);
+/* A job has ended with a fault that has a cause; the device can be used again. */
+static void judge(const char* name, bool faulted, uint32_t cause) {
     recover();
-    put_text(name);
-    put_number(device.fault.segment, 9u);
-    put_verdict(status == CASSANDRA_FAULT && (device.fault.causes & cause) != 0u);
+    put_name(name);
+    put_number(device.fault.causes, 9u);
+    put_verdict(faulted && (device.fault.causes & cause) != 0u);
 }
 
-static void faults(const struct tensor* tensor) {
-    cassandra_entry entry = *AT(const cassandra_entry, (uintptr_t)tensor + tensor->directory);
-    cassandra_decode job = job_of(tensor, false);
+static void expect(const char* name, cassandra_decode* job, uint32_t cause) {
+    take_values(SCRATCH);
+    judge(name, run(job, false) == CASSANDRA_FAULT, cause);
+}
 
-    job.directory = &entry;
+/* Copy a job's speculation data behind the values, and overwrite its first bytes. */
+static void overwrite(cassandra_decode* job, uint8_t byte, uint32_t count) {
+    const volatile uint8_t* from = AT(const volatile uint8_t, job->speculation);
+    volatile uint8_t* to = AT(volatile uint8_t, output() + SCRATCH);
+    const uint32_t size = device.superblock * job->directory->speculation_length;
+
+    for (uint32_t i = 0u; i < size; i++) {
+        to[i] = i < count ? byte : from[i];
+    }
+    job->speculation = output() + SCRATCH;
+}
+
+/* The job of a tensor's first segment, by an entry that can be changed. */
+static cassandra_decode first_of(const struct tensor* tensor, cassandra_entry* entry, bool target) {
+    cassandra_decode job = job_of(tensor, target);
+    *entry = *job.directory;
+    job.directory = entry;
     job.segments = 1u;
     job.layout.values = tensor->segment_values;
+    return job;
+}
+
+static void overflow(cassandra_decode* job) {
+    void* registers = AT(void, CASSANDRA_BASE);
+    (void)cassandra_decode_start(&device, job, false);
+    cassandra_memory_write(registers, CASSANDRA_CONTROL, 0u);
+    for (uint32_t i = 0u; i <= device.queue; i++) {
+        cassandra_memory_write(registers, CASSANDRA_START, CASSANDRA_START_PUSH(1u));
+    }
+    judge("overflow", true, CASSANDRA_ERROR_OVERFLOW_MASK);
+}
+
+static void code_faults(const struct tensor* tensor) {
+    cassandra_entry entry;
+    const uint8_t* book = AT(const uint8_t, (uintptr_t)tensor + tensor->codebook);
+    cassandra_decode job = first_of(tensor, &entry, false);
+
+    (void)cassandra_load_codebook(&device, 0u, book, 1u);
+    expect("rank", &job, CASSANDRA_ERROR_RANK_MASK);
+    (void)cassandra_load_codebook(&device, 0u, book, tensor->codebook_size);
+    entry.flags = 0u; /* no mask: the region begins with codes */
+    overwrite(&job, 0u, 32u);
+    expect("code", &job, CASSANDRA_ERROR_CODE_MASK);
+}
+
+static void group_faults(const struct tensor* tensor) {
+    cassandra_entry entry;
+    cassandra_decode job = first_of(tensor, &entry, true);
+
+    overwrite(&job, 0u, 1u); /* the exponent of the first group */
+    expect("group", &job, CASSANDRA_ERROR_GROUP_MASK);
+    overwrite(&job, 1u, 1u);
+    expect("window", &job, CASSANDRA_ERROR_WINDOW_MASK);
+    job.layout.log2_group = 15u;
+    expect("command", &job, CASSANDRA_ERROR_COMMAND_MASK);
+}
+
+static void bus_faults(const struct tensor* tensor) {
+    cassandra_entry entry;
+    cassandra_decode job = first_of(tensor, &entry, false);
+
+    job.speculation = 0x50000000u;
+    expect("slave", &job, CASSANDRA_ERROR_SLAVE_MASK);
+    job.speculation = 0x60000000u;
+    expect("decode", &job, CASSANDRA_ERROR_DECODE_MASK);
+}
+
+static void length_faults(const struct tensor* tensor) {
+    cassandra_entry entry;
+    cassandra_decode job = first_of(tensor, &entry, false);
+
     entry.speculation_length--;
-    expect("short     ", &job, CASSANDRA_ERROR_SHORT_MASK);
+    expect("short", &job, CASSANDRA_ERROR_SHORT_MASK);
     entry.speculation_length += 2u;
-    expect("long      ", &job, CASSANDRA_ERROR_LONG_MASK);
+    expect("long", &job, CASSANDRA_ERROR_LONG_MASK);
+    overflow(&job);
     entry.speculation_length = 0u;
     expect("descriptor", &job, CASSANDRA_ERROR_DESCRIPTOR_MASK);
 }
@@ -179,6 +255,7 @@ int main(void) {
     const cassandra_bus bus = {cassandra_memory_read, cassandra_memory_write,
                                AT(void, CASSANDRA_BASE)};
     const uint32_t* image = AT(const uint32_t, MAIN_RAM_BASE);
+    const struct tensor* first = AT(const struct tensor, MAIN_RAM_BASE + image[2]);
     const struct tensor* last = AT(const struct tensor, MAIN_RAM_BASE + image[1u + image[1]]);
 
     enable_pending();
@@ -186,14 +263,18 @@ int main(void) {
     if (cassandra_probe(&device, &bus) != CASSANDRA_OK) {
         put_verdict(false);
     }
-    put_text("tensor   mode      values   cycles\n");
+    put_text("tensor      mode          values   cycles\n");
     for (uint32_t i = 0u; i < image[1]; i++) {
         const struct tensor* tensor = AT(const struct tensor, MAIN_RAM_BASE + image[2u + i]);
         decode(tensor, false);
         decode(tensor, true);
     }
-    put_text("fault        segment\n");
-    faults(last); /* of a scheme without a codebook */
+    put_text("fault          causes\n");
+    code_faults(first); /* unary */
+    group_faults(last); /* exact */
+    length_faults(last);
+    bus_faults(last);
+    decode(first, true);
     decode(last, true);
     put_text(wrong == 0u ? "PASS\n" : "FAIL\n");
     while (uart_txempty_read() == 0u) {

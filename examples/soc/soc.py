@@ -19,12 +19,14 @@ from litex.soc.integration.soc import SoCRegion
 from litex.soc.integration.soc_core import SoCCore
 from litex.soc.interconnect import axi, stream, wishbone
 from litex.soc.interconnect.csr import CSRStatus, CSRStorage
-from migen import ClockSignal, Finish, If, Instance, ResetSignal, Signal
+from migen import ClockSignal, Finish, If, Instance, Mux, ResetSignal, Signal
 from migen.genlib.io import CRG
 
 CLOCK = int(1e6)
 REGISTERS = 0x9000_0000
 RAM = 1 << 20
+TIMEOUT = 64
+"""Cycles after which LiteX's bus ends an access that no slave answers."""
 
 _BYTE_STREAM = [
     Subsignal(f"{way}_{name}", Pins(width))
@@ -54,6 +56,7 @@ class Soc(SoCCore):
             integrated_sram_size=0x2000,
             integrated_main_ram_size=RAM,
             integrated_main_ram_init=memory,
+            bus_timeout=TIMEOUT,
         )
         self.crg = CRG(platform.request("sys_clk"))
         self.flagged = CSRStatus(32, description="flagged packets")
@@ -75,6 +78,7 @@ class Soc(SoCCore):
         full = axi.AXIInterface(data_width=width, address_width=32, id_width=identity)
         values = stream.Endpoint([("data", ports["m_axis_values_tdata"][1])])
         last, user, irq = Signal(), Signal(), Signal()
+        answer = self._answer(full)
         signals = {
             "clk": ClockSignal(),
             "rst": ResetSignal() | self.reset_decoder.storage,
@@ -92,6 +96,7 @@ class Soc(SoCCore):
                     port = f"{prefix}_{channel}{name}"
                     if port in ports:
                         signals[port] = getattr(endpoint, name)
+        signals["m_axi_rresp"] = answer
         self.specials += Instance(source.stem, **_cut(signals, ports))
         region = SoCRegion(origin=REGISTERS, size=0x1000, cached=False)
         self.bus.add_slave("cassandra", lite, region)
@@ -101,6 +106,17 @@ class Soc(SoCCore):
         ends = values.valid & values.ready & last
         self.sync += If(ends & user, self.flagged.status.eq(self.flagged.status + 1))
         self._add_writer(values)
+
+    def _answer(self, bus: axi.AXIInterface) -> Signal:
+        """Return the response of a read: an error at 0x5000_0000 and at 0x6000_0000.
+
+        No slave is there, and LiteX's bridges to Wishbone answer OKAY to an access that timed out.
+        """
+        answer, window = Signal(2), bus.ar.addr[28:]
+        refused = Mux(window == 6, axi.RESP_DECERR, axi.RESP_OKAY)
+        response = Mux(window == 5, axi.RESP_SLVERR, refused)
+        self.sync += If(bus.ar.valid & bus.ar.ready, answer.eq(response))
+        return answer
 
     def _add_writer(self, values: stream.Endpoint) -> None:
         """Write values to memory, beat behind beat."""
