@@ -126,7 +126,7 @@ equivalence: $(STAMP) ## Prove that mapped decoders compute what their Verilog s
 	$(PY) -m cassandra_spec.synth.equivalence --out $(BUILD)/equivalence $(ARGS)
 
 soc: $(STAMP) ## Boot a LiteX SoC whose firmware decodes weights by DMA (Debian: gcc-riscv64-unknown-elf, picolibc-riscv64-unknown-elf, libevent-dev, libjson-c-dev).
-	PYTHONPATH=. $(PY) -m examples.soc.run --out $(BUILD)/soc $(ARGS)
+	$(PY) -m examples.soc.run --out $(BUILD)/soc $(ARGS)
 
 formal: $(STAMP) ## Prove claims about the gateware (Debian: yosys; ARGS="NAMES").
 	$(PY) -m cassandra_spec.verif.formal --out $(BUILD)/formal $(ARGS)

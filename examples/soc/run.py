@@ -1,6 +1,6 @@
 """Boot a LiteX SoC with a RISC-V core, whose firmware decodes weights through the decoder's DMA.
 
-    python examples/soc/run.py [--out build/soc] [--values 16384]
+    python -m examples.soc.run [--out build/soc] [--values 16384]
 
 Packs values of SmolLM2's first layer by every scheme, exports a decoder of eight lanes, makes the
 SoC with LiteX in an environment of its own (``requirements.txt`` beside this file), compiles the
