@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test test-all lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence formal coverage soft-errors mutants mutate clients clean
+.PHONY: help setup sim test test-all lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence soc formal coverage soft-errors mutants mutate clients clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -124,6 +124,9 @@ fpga: $(STAMP) ## Place and route the decoder in an ECP5 (Debian: yosys; nextpnr
 
 equivalence: $(STAMP) ## Prove that mapped decoders compute what their Verilog says (the packages of `synth`, and cadical; ARGS="--lanes 8 --gated").
 	$(PY) -m cassandra_spec.synth.equivalence --out $(BUILD)/equivalence $(ARGS)
+
+soc: $(STAMP) ## Boot a LiteX SoC whose firmware decodes weights by DMA (Debian: gcc-riscv64-unknown-elf, picolibc-riscv64-unknown-elf, libevent-dev, libjson-c-dev).
+	$(PY) -m examples.soc.run --out $(BUILD)/soc $(ARGS)
 
 formal: $(STAMP) ## Prove claims about the gateware (Debian: yosys; ARGS="NAMES").
 	$(PY) -m cassandra_spec.verif.formal --out $(BUILD)/formal $(ARGS)

@@ -31,6 +31,7 @@ TARGETS = [
     "energy",
     "fpga",
     "equivalence",
+    "soc",
     "formal",
     "coverage",
     "soft-errors",
