@@ -13,19 +13,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.model.tiny import replace_tensors
+from tests.model.tiny import change_config, replace_tensors, tensors_of
 
 COMMAND = [sys.executable, "-m", "cassandra_spec.casspec"]
 UNARY = ("--scheme", "unary", "--quiet")
 ROOT = Path(__file__).resolve().parents[2]
-LARGE = (1 << 12, 1 << 12)  # takes seconds to pack
+LARGE = 1 << 18  # tokens, whose head takes seconds to pack
 
 
 @pytest.fixture
 def large(own_llama: Path) -> Path:
     """A model whose head takes long enough to be interrupted."""
-    head = torch.randn(LARGE, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
-    return replace_tensors(own_llama, {"lm_head.weight": head})
+    size = tensors_of(own_llama)["lm_head.weight"].shape[1]
+    generator = torch.Generator().manual_seed(1)
+    head = torch.randn((LARGE, size), generator=generator).to(torch.bfloat16)
+    change_config(own_llama, vocab_size=LARGE)
+    names = ("lm_head.weight", "model.embed_tokens.weight")
+    return replace_tensors(own_llama, {name: head.clone() for name in names})
 
 
 def assert_one_error(err: str, message: str) -> None:

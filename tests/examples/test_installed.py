@@ -129,7 +129,8 @@ def runtime(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Environm
 
 def test_golden_is_usable_alone(archive: Path, tmp_path: Path) -> None:
     alone = Environment(tmp_path, archive)
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
+    page = (ROOT / "docs/software/runtime.md").read_text("utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.S)
     program = f"{example}\nimport cassandra_spec; print(cassandra_spec.__file__)"
     said = alone.run("python", "-c", program).stdout
     assert str(alone.packages) in said

@@ -14,6 +14,7 @@ from typing import Any
 import openai
 import pytest
 import torch
+from transformers import GenerationConfig
 
 from cassandra_spec.model.speculative import CassandraForCausalLM
 
@@ -70,6 +71,7 @@ def test_it_streams_and_stops(client: openai.OpenAI, words: list[str]) -> None:
 
 
 def test_what_the_model_refuses_reaches_the_client(client: openai.OpenAI) -> None:
+    body = {"generation_config": GenerationConfig(num_beams=4).to_json_string()}
     with pytest.raises(openai.APIError) as caught:
-        list(client.chat.completions.create(**ASK, frequency_penalty=0.5, stream=True))
-    assert "repetition_penalty must be" in str(caught.value.body)
+        list(client.chat.completions.create(**ASK, extra_body=body, stream=True))
+    assert "num_beams must be" in str(caught.value.body)
