@@ -1,4 +1,4 @@
-"""Define ``casspec system``, which estimates speed-ups on a device."""
+"""Define ``casspec system``, which estimates decoding speed on a device."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ beyond the paper.
 
 def register(subparsers: flags.Subparsers) -> None:
     """Add the command and its subcommands."""
-    text = "estimate speed-up, traffic and energy on a device"
+    text = "estimate decoding speed on a device"
     inner = flags.add_command(subparsers, "system", text, EPILOG).add_subparsers(
         metavar="COMMAND", required=True
     )
