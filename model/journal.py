@@ -47,13 +47,13 @@ class Journal:
 
 
 def seal(body: object) -> bytes:
-    """A line of JSON behind its CRC-32."""
+    """Format a line of JSON behind its CRC-32."""
     text = json.dumps(body).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
 def open_sealed(line: bytes) -> dict[str, Any]:
-    """The inverse of :func:`seal`; ValueError if the line is not what was sealed."""
+    """Parse a line of :func:`seal`; raises ValueError if it is damaged."""
     checksum, _, text = line.partition(b" ")
     if checksum != b"%08x" % zlib.crc32(text):
         raise ValueError("a checksum is wrong")
