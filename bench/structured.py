@@ -48,7 +48,7 @@ WAYS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What a way did for all prompts."""
+    """The results of one draft source over all prompts."""
 
     way: Way
     tokens: int  # of the replies, without the first of each, which is the prompt's

@@ -62,7 +62,7 @@ def file_place(destination: Path) -> Path:
 def _resumable(
     place: Path, name: str, destination: Path, key: str, *, fresh: bool
 ) -> Iterator[tuple[Path, Path]]:
-    """Write to a temporary directory, then move ``name`` in it, or itself, to ``place``."""
+    """Yield temporary directories; at the end, move the output or ``name`` in it to ``place``."""
     folder = place.with_name(f".{place.name}.partial")
     folder.mkdir(exist_ok=True)
     with _locked(folder, destination):

@@ -30,18 +30,17 @@ class AnyTurn(Protocol):
         """The reply of plain decoding."""
 
     def sums(self, ready: Ready) -> Sums:
-        """What is counted over the reply of a contender."""
+        """Return the counts over the reply of a contender."""
 
 
 MakeTurn = Callable[[CassandraForCausalLM, Sequence[int], int], AnyTurn]
 
 
 class Run:
-    """Answers to questions by contenders, the first of which is on the first model.
+    """The answers of contenders to questions; the first contender is on the first model.
 
-    ``turns`` makes a turn of a model, a prompt, and the most tokens of a reply; by default, the
-    loop's. No stop token is among the first ``min_tokens`` of these replies, the plain ones
-    included; ``answers`` has those of earlier runs.
+    ``turns`` makes a turn from a model, a prompt and a token limit; by default, the loop's. The first
+    ``min_tokens`` tokens of all replies are no stop tokens; ``answers`` has those of earlier runs.
     """
 
     def __init__(
@@ -87,7 +86,9 @@ class Run:
     def _answers(
         self, question: Question, say: Callable[[str], object]
     ) -> Iterator[tuple[str, Sums]]:
-        """The replies of all contenders to each turn; the next turn follows the plain reply."""
+        """Yield the replies of all contenders to each turn; the next turn follows the plain
+        reply.
+        """
         first = self.ready[0].lm
         talk = Conversation(question, first.tokenizer)
         for prompt in talk.prompts(self._room):
@@ -98,7 +99,7 @@ class Run:
             talk.reply(turns[id(first)].plain)
 
     def figures(self) -> list[Figures]:
-        """Of all contenders, for all turns and by category."""
+        """Return figures per contender: total, then by category."""
         categories = dict.fromkeys(category for _, category in self.sums)
         return [
             figures(each.label, category, self.sums[each.label, category], each)
@@ -139,7 +140,7 @@ class Figures:
 
 
 def figures(label: str, category: str, sums: Sums, ready: Ready) -> Figures:
-    """The figures of one contender."""
+    """Return the figures of one contender."""
     counters, prepared = sums.counters, ready.prepared
     spent, tokens = sums.draft + sums.verify, max(counters.tokens, 1)
     return Figures(

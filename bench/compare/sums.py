@@ -1,4 +1,4 @@
-"""What is counted over replies by one contender, and a drafter that prices its rounds."""
+"""Count the rounds of a contender over replies, and price them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Sums:
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Sums:
-        """The inverse of ``dataclasses.asdict``, also behind JSON."""
+        """Invert ``dataclasses.asdict``, also after JSON."""
         costs = {name: PassCost(**body[name]) for name in ("draft", "verify", "plain")}
         return cls(**{**body, **costs, "counters": Counters.of(body["counters"])})
 
@@ -49,7 +49,7 @@ class Recorder:
         self.accepted: list[int] = []  # of each round
 
     def propose(self, context: Sequence[int], budget: int) -> Proposal:
-        """The proposal of the drafter."""
+        """Return the drafter's proposal."""
         self._position, self._budget = len(context) - 1, budget
         return self._inner.propose(context, budget)
 

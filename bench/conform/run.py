@@ -64,11 +64,11 @@ class Run:
 
     @property
     def differs(self) -> bool:
-        """Whether a reply or a row does."""
+        """Return whether a reply or a row differs."""
         return bool(self.differences) or any(each.unequal for each in self.rows.values())
 
     def to_dict(self) -> dict[str, object]:
-        """The report, for JSON."""
+        """Return the report, for JSON."""
         return {
             "ways": [way.name for way in self.ways],
             "prompts": self.compared,
@@ -85,7 +85,7 @@ _HEADER = (
 
 
 def lines(run: Run) -> str:
-    """Both ways, the replies that differ, the rows."""
+    """Format both ways, the differing replies and the rows."""
     one, other = run.ways
     same = run.compared - len(run.differences)
     parts = [

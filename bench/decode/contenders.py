@@ -1,4 +1,4 @@
-"""Who takes part in ``casspec bench decode``."""
+"""Define the contenders of ``casspec bench decode``."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Contender:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a worker is told beside the model."""
+        """Return the worker's settings besides the model."""
         names = ("kind", "target", "draft", "gamma", "min_margin")
         return {name: getattr(self, name) for name in names}
 
@@ -131,7 +131,7 @@ _BESIDE = ", beside"
 
 
 def with_checkout(contenders: Sequence[Contender], checkout: Path) -> list[Contender]:
-    """Contenders, and the native ones among them again on the code of another checkout.
+    """Return the contenders, and the native ones again with the code of another checkout.
 
     Raises:
         CassandraError: the folder is no checkout of this project.
@@ -152,12 +152,12 @@ def with_checkout(contenders: Sequence[Contender], checkout: Path) -> list[Conte
 
 
 def name_beside(name: str) -> str:
-    """The name of the same contender on the other checkout's code."""
+    """Return the name of the same contender with the other checkout's code."""
     return name + _BESIDE
 
 
 def choose(patterns: Sequence[str]) -> list[Contender]:
-    """Contenders whose names match a glob, all without one; and those that they are held to."""
+    """Return the contenders whose names match a glob, by default all, and their references."""
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(each.name, pattern) for each in CONTENDERS):
             known = "; ".join(each.name for each in CONTENDERS)

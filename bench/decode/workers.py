@@ -27,7 +27,7 @@ _LINES = 3  # of what a worker that failed printed last
 
 
 def llama_program(python: Path) -> list[str]:
-    """The command of the worker that decodes by llama.cpp, without its arguments."""
+    """Return the command of the llama.cpp worker, without its arguments."""
     return [str(python), str(Path(__file__).with_name("llama_serve.py"))]
 
 
@@ -66,7 +66,7 @@ class Worker:
         self.close()
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request."""
+        """Return the answer to a request."""
         self._signal(signal.SIGCONT)
         try:
             assert self._process.stdin is not None

@@ -35,7 +35,7 @@ from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.reply import build_model
 from cassandra_spec.model.weights.packed import PackedSource
 
-_HELD_OUT = 8  # one in so many sequences is held out
+_HELD_OUT = 8  # one in 8 sequences is held out of training
 _MOST = 8192  # tokens that exits are judged on
 
 

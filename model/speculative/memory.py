@@ -18,7 +18,7 @@ _WORK_BYTES = 12
 def model_memory(packed: PackedFile, *, products: int) -> int:
     """Return the bytes of a loaded model, with ``products`` BF16 copies of each matrix.
 
-    The embedding is counted as it is stored, too, once.
+    A packed embedding adds one BF16 copy if it is also the head; otherwise it has one copy in all.
     """
     counts = {name: tensor.count for name, tensor in packed.tensors.items()}
     copies = sum(products * count for count in counts.values())

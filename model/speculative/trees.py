@@ -62,7 +62,7 @@ class TreePass:
         self._held = list(path)
 
     def _runs(self) -> Iterator[range]:
-        """Yield maximal runs of rows whose path is consecutive."""
+        """Yield maximal runs of rows in which each row is the child of the row before."""
         start = 0
         for row in range(1, len(self._above) + 1):
             if row == len(self._above) or self._above[row] != row - 1:

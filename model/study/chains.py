@@ -62,9 +62,7 @@ class Sequences:
         return torch.zeros_like(starts)
 
     def seen(self, layer: int, sequence: int, blocks: int) -> Pair:
-        """Return keys and values of all positions as seen by chains with ``blocks`` sealed
-        blocks.
-        """
+        """Return all keys and values as chains with ``blocks`` sealed blocks see them."""
         return self.layers[layer][sequence]
 
 

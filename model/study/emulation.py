@@ -183,6 +183,9 @@ def rounds(
     The same code drafts them. Sizes of replies and stop tokens are those of ``replies``, not of
     ``settings``. ``drafts`` must have a depth of at least gamma. The target's probable tokens are
     known along the replies alone: a low drafter recycles no rejected rows.
+
+    ``policy`` plans the rounds of all replies, one after the other; without one, gamma is fixed.
+    ``timed`` gives an outcome the times that a policy observes.
     """
     asked = dataclasses.replace(
         settings, max_tokens=replies.max_tokens, stop_tokens=replies.stop_tokens

@@ -37,9 +37,7 @@ class _Nothing(torch.nn.Module):
     """Adds nothing to the residual stream, in the place of attention or a feed-forward part."""
 
     def forward(self, x: torch.Tensor | None = None, **arguments: Any) -> Any:
-        """Return zeros like ``x``, or like ``hidden_states``, then with None as attention
-        weights.
-        """
+        """Return zeros like ``x``, or like ``hidden_states`` (with None as attention weights)."""
         return (torch.zeros_like(arguments["hidden_states"]), None) if x is None else x * 0
 
 
