@@ -39,8 +39,9 @@ MakeTurn = Callable[[CassandraForCausalLM, Sequence[int], int], AnyTurn]
 class Run:
     """The answers of contenders to questions; the first contender is on the first model.
 
-    ``turns`` makes a turn from a model, a prompt and a token limit; by default, the loop's. The first
-    ``min_tokens`` tokens of all replies are no stop tokens; ``answers`` has those of earlier runs.
+    ``turns`` makes a turn from a model, a prompt and a token limit; by default, the loop's. Stop
+    tokens are masked in the first ``min_tokens`` tokens of all replies; ``answers`` has those of
+    earlier runs.
     """
 
     def __init__(
