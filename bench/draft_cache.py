@@ -49,7 +49,7 @@ class Reading:
     """A draft's reading of the cache: positions, and the parts of committed chunks."""
 
     cache: DraftCache = WHOLE_CACHE
-    bits: int | None = None  # of each value, its sign included; None: all
+    bits: int | None = None  # bits of each value, including the sign; None: all
     keep: int | None = None  # largest values of each vector; None: all
 
     @property

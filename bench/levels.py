@@ -54,7 +54,7 @@ class Sizes:
 
     max_tokens: int = 128
     gamma: int = 7  # of all but the adaptive ones
-    min_margin: float = 1.1  # of those with low drafters and the draft view
+    min_margin: float = 1.1  # of the hybrid variants
 
 
 def variants(sizes: Sizes) -> list[Variant]:
@@ -183,7 +183,7 @@ class Figures:
     turns: int
     identical: int
     tokens_per_verification: float
-    tokens_per_pass: float | None  # of the draft view: drafted by it over its passes
+    tokens_per_pass: float | None  # tokens drafted per pass of the draft view
     acceptance: float | None  # accepted / drafted of the draft view
     speedup: Interval  # traffic over BF16, everything counted
     to_plain: tuple[float, float, float]  # tokens a second over plain, by turn: quartiles

@@ -33,7 +33,7 @@ class Way:
 
     draft: DraftKind  # none: plainly
     schema: bool = True  # whether replies are under their schemas
-    grammar: bool = False  # whether what the schema makes certain is drafted
+    grammar: bool = False  # whether tokens that the schema determines are drafted
 
 
 WAYS = (

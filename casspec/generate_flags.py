@@ -140,7 +140,7 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
     flags.add_count(
         group, "kv-truncated", "low bits of each value that the draft does not read", 4, low=0
     )
-    text = "the draft's value of those bits"
+    text = "value of the low bits that the draft does not read"
     flags.add_choice(group, "kv-fill", ("zero", "midpoint"), text, "midpoint")
     flags.add_count(group, "kv-group", "values that share one exponent", 32)
     flags.add_count(group, "kv-block", "positions per block", 32)

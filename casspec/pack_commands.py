@@ -77,7 +77,7 @@ FORMAT_FLAGS: dict[str, tuple[type, tuple[object, ...] | None, str]] = {
     "scheme": (str, SCHEMES, "storage of exponents"),
     "truncated": (int, None, "low bits of each value that the draft does not read, 0 to 7"),
     "significand": (int, None, "bits of the target's significand (mx), 2 to 8; 7 is MXINT8"),
-    "fill": (str, get_args(Fill), "the draft's value of those bits"),
+    "fill": (str, get_args(Fill), "value of the low bits that the draft does not read"),
     "group": (int, None, "values that share one exponent (mx, exact)"),
     "segment": (int, None, "values per segment, the unit of random access"),
     "codebook": (

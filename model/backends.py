@@ -72,8 +72,8 @@ class Opening:
     memory_limit: int | None = None  # bytes of the native engine; what is beyond stays in the file
     sequences: int = 1  # side by side, of the native engine
     context: int | None = None  # positions of a sequence; None: what the model takes unasked
-    codec: Codec | None = None  # what decodes for torch; None: golden's
-    encoder: Encoder | None = None  # what packs torch's keys and values; None: golden's
+    codec: Codec | None = None  # decodes weights for torch; None: golden's
+    encoder: Encoder | None = None  # packs torch's keys and values; None: golden's
     kv: KeyValueFormat | None = None  # of keys and values; None: BF16
 
 

@@ -40,7 +40,7 @@ from cassandra_spec.model.output import resumable_file
 from cassandra_spec.model.packing.calibration import read_text
 from cassandra_spec.model.packing.packer import open_packed
 
-_VERSION = 1  # of what a seed and a number make
+_VERSION = 1  # of the conversation that a seed and a number give
 _PIECE = 1 << 16  # characters of a text that are tokenised together
 _MOST_EMPTY = 100  # user turns without text, one after another
 
@@ -65,7 +65,7 @@ class Baked:
     entries: int
     bytes: int  # of the file
     own_tokens: int  # of the model's own conversations
-    text_tokens: int  # of texts, and of conversations that begin with their prompts
+    text_tokens: int  # tokens of texts, and of conversations that begin with their prompts
     resumed: int  # conversations that an interrupted run had made
 
 

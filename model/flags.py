@@ -88,7 +88,8 @@ def add_draft_cache(parser: flags.Flags) -> None:
     """Add the flags of :class:`cassandra_spec.drafting.DraftCache`."""
     text = "read the last N positions of the KV cache in draft passes; 0: all of them"
     flags.add_count(parser, "kv-window", text, DraftCache.window, low=0)
-    flags.add_count(parser, "kv-sinks", "read the first N positions, too", DraftCache.sinks, low=0)
+    text = "read the first N positions of the KV cache in draft passes, too"
+    flags.add_count(parser, "kv-sinks", text, DraftCache.sinks, low=0)
 
 
 def draft_cache_of(args: argparse.Namespace) -> DraftCache:

@@ -11,7 +11,7 @@ from typing import Any
 
 from cassandra_spec.model.output import write_file
 
-_BEGUN = re.compile(rb"[0-9a-f]{0,8}(\Z| )")  # how a line begins that was being written
+_BEGUN = re.compile(rb"[0-9a-f]{0,8}(\Z| )")  # beginning of an incomplete line
 
 
 class Journal:

@@ -25,7 +25,7 @@ TOKENS = 64
 """Tokens of each reply, at least."""
 
 _GAMMA = 3
-_SEGMENT = 1 << 14  # what the encoder is built for
+_SEGMENT = 1 << 14  # segment length for which the encoder is built
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class _Reply:
 
     tokens: list[int]
     packed: list[Packed]
-    vectors: int  # that are sealed
+    vectors: int  # sealed vectors
     tail: int  # vectors that are not
 
 

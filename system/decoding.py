@@ -43,8 +43,8 @@ class Setup:
 class Round:
     """``gamma`` drafts and their verification, at one context."""
 
-    drafts: tuple[PassCost, ...]  # what the draft passes take, one by one
-    verification: PassCost  # what the target pass over ``gamma + 1`` tokens takes
+    drafts: tuple[PassCost, ...]  # costs of the draft passes, in order
+    verification: PassCost  # cost of the target pass over ``gamma + 1`` tokens
     tokens: float  # mean tokens that it yields for each request
 
     @property

@@ -28,7 +28,7 @@ class Buffers:
     """A stream of superblocks through parallel decoders."""
 
     blocks: int  # superblocks in the stream
-    decoders: int  # that take them in turn
+    decoders: int  # decoders, which take superblocks in turn
     rooms: int  # superblocks that each decoder has room for, the one in work included
     transfer: float  # seconds of the memory for each superblock
     decode: float  # mean seconds of a decoder for each superblock

@@ -49,7 +49,7 @@ class Measured:
     label: str  # which setting of the scheme
     gamma: int  # drafted tokens in a round
     acceptance: Acceptance  # accepted over drafted tokens
-    bits: Bits  # of a weight, mean of linear layers and head, as measured with it
+    bits: Bits  # bits per weight in that measurement, mean of linear layers and head
     drafted: float  # mean drafts of a round; ``gamma`` if the file does not say
 
     @property

@@ -23,7 +23,7 @@ class Pass:
     context: float  # tokens of each request that are in the cache before; a mean may be fractional
     batch: int = 1  # requests
     logits: int = 1  # tokens of each request whose logits are wanted
-    draft: bool = False  # whether it reads the draft's bits alone
+    draft: bool = False  # whether it reads only the draft's bits
 
     def __post_init__(self) -> None:
         check_count("tokens", self.tokens, 1)

@@ -33,7 +33,7 @@ class Alone:
     tokens: int = 0
     passes: int = 0
     places: int = 0  # tokens behind the first of each reply
-    right: int = 0  # of these, the ones that are the target's best after the tokens before
+    right: int = 0  # tokens that are the target's best after the tokens before
     surprise: float = 0.0  # of the target, in nats
     distinct: float = 0.0  # shares of four-grams that occur once
     sample: str = ""  # the first reply

@@ -45,7 +45,7 @@ from cassandra_spec.report.tables import text_table
 
 PRECISION = 0.95
 LENGTHS = (3, 5, 7)
-_FREE_TOKENS = 64  # of a reply that nothing verifies
+_FREE_TOKENS = 64  # length limit of a reply without a verifier
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class ExitFigures:
 
     layer: int
     depth: float  # e / L
-    share: float  # of the target's weights that a draft pass reads, in bytes
+    share: float  # bytes of weights of a draft pass, relative to the target's
     chains: dict[int, Chains]  # by drafted tokens
     speed_up: float  # at the first length, in bytes of weights
     reliability: list[Bin]  # with the scale of the development prompts

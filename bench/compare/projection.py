@@ -74,7 +74,7 @@ class Projected:
     forced: Forced
     shared: float  # agreement on the target's keys and values
     closed_form: float  # (1 - a^(gamma + 1)) / (1 - a) at the agreement a
-    share: float  # of the target's weights that a draft pass reads, in bytes
+    share: float  # bytes of weights of a draft pass, relative to the target's
     speed_up: float  # of rounds, in bytes of weights
     values_error: float  # share of the second layer's value outputs that is lost
 

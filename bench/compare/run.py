@@ -125,7 +125,7 @@ class Figures:
     conditional: float | None  # accepted / drafted tokens whose predecessors were accepted
     tokens: int
     tokens_per_verification: float
-    tokens_per_whole_round: float | None  # of rounds that the end of the reply did not cut
+    tokens_per_whole_round: float | None  # over rounds that the end of the reply did not cut
     bytes_per_token: float  # drafts and verifications, keys and values included
     draft_bytes_per_token: float
     flops_per_token: float
@@ -137,7 +137,7 @@ class Figures:
     forced: int  # replies that a teacher-forced pass was taken of
     forced_equal: int
     claim: str  # of the paper
-    about: str  # what was found while the method was prepared
+    about: str  # notes of the method's preparation
 
 
 def figures(label: str, category: str, sums: Sums, ready: Ready) -> Figures:

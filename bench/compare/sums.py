@@ -17,9 +17,9 @@ class Sums:
 
     turns: int = 0
     looped: int = 0  # replies that the loop has made
-    identical: int = 0  # of these: to those of plain decoding
+    identical: int = 0  # replies identical to those of plain decoding
     forced: int = 0  # replies that a teacher-forced pass was taken of
-    forced_equal: int = 0  # those whose rounds it had as the loop had them
+    forced_equal: int = 0  # replies with the same rounds as in the loop
     whole_rounds: int = 0  # whose proposals the end of the reply did not cut
     whole_tokens: int = 0  # of these: accepted, and one more each
     counters: Counters = dataclasses.field(default_factory=Counters)

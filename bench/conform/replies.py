@@ -17,7 +17,7 @@ class Reply:
     text: str
     ends: tuple[int, ...] = ()  # characters of the text up to each token and with it; () unknown
     tokens: tuple[int, ...] = ()  # () unknown
-    vocabulary: str = ""  # of the tokens: those of equal ones can be compared
+    vocabulary: str = ""  # identifies the vocabulary; tokens of equal ones can be compared
     margins: tuple[float | None, ...] = ()  # of each token, the best one over the second
 
     @classmethod

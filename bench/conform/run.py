@@ -1,4 +1,4 @@
-"""Two ways to decode on the same prompts, and what is to be said of them."""
+"""Run two ways to decode on the same prompts, and report the differences."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class Summary:
     drafted: int | None
     compared: int  # replies that must be the same as another contender's
     identical: int  # and are
-    plans: dict[str, int]  # what an adaptive gamma chose, and for how many rounds
+    plans: dict[str, int]  # rounds by the plan that an adaptive gamma chose
     alike: int | None  # replies that are plain native decoding's, where nothing says they must be
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from cassandra_spec.golden import CassandraError
 
-_LINES = 3  # of what a worker that failed printed last
+_LINES = 3  # last lines of a failed worker's output
 
 
 def llama_program(python: Path) -> list[str]:
@@ -38,7 +38,7 @@ class Worker:
         """Start it, on the code of a checkout (default: this one).
 
         Raises:
-            CassandraError: it does not get ready; with the last it said.
+            CassandraError: it does not start; the text has its last output.
         """
         self.name = name
         root = checkout or Path(__file__).resolve().parents[2]

@@ -36,7 +36,7 @@ class Evaluation:
 class Accuracy:
     """Figures of a model beside those of the reference, with standard errors over windows."""
 
-    tokens: int  # that were predicted
+    tokens: int  # predicted tokens
     perplexity: float
     perplexity_error: float
     agreement: float  # fraction of tokens where both find the same token most likely

@@ -38,7 +38,7 @@ class Prepared:
         self.memory = memory  # bytes beside those of the target
         self.training_seconds = training_seconds
         self.prefix_only = False  # each drafted token depends on the tokens before it alone
-        self.about = ""  # what was found while it was prepared, for reports
+        self.about = ""  # notes of the preparation, for reports
         self._target = NetworkSize.of(lm.network)
 
     def drafter(
@@ -90,7 +90,7 @@ class Method:
 
     name: ClassVar[str]
     greedy_only: ClassVar[bool] = False  # drafts trees, which Eq. 1 cannot verify
-    compared: ClassVar[tuple[str, ...]] = ()  # what `casspec compare` runs by default
+    compared: ClassVar[tuple[str, ...]] = ()  # default contenders of `casspec compare`
     claim: ClassVar[str] = ""  # of the paper, for the table of claims
 
     def __init_subclass__(cls, *, name: str = "", **arguments: Any) -> None:

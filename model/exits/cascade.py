@@ -34,7 +34,7 @@ class Step:
     """Record which exit produced a token, and with what confidence."""
 
     logits: torch.Tensor  # float32 [vocabulary]
-    confidence: float  # of the exit that it left at, a logit; infinite behind all layers
+    confidence: float  # of the exit, a logit; infinite behind all layers
     depth: int  # layers that the token ran through
     segments: tuple[Segment, ...]
 

@@ -55,8 +55,8 @@ class Trained:
     """Results of training."""
 
     exits: tuple[TrainedExit, ...]
-    tokens: int  # that were trained on
-    seconds: float  # of training, without the text and its states
+    tokens: int  # training tokens
+    seconds: float  # of training, without generating the text and its states
     resumed: int  # conversations and epochs that an interrupted run had made
 
 

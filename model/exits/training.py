@@ -45,8 +45,10 @@ class Training:
     hidden: int = HIDDEN
     temperature: float = 2.0
     alpha: float = 0.5
-    classes: int = 8192  # of the vocabulary in a step, at least those of the text
-    precision: float = 0.95  # of the tokens that leave a cascade at an exit
+    classes: int = (
+        8192  # classes of the vocabulary in a step; those of the text are always included
+    )
+    precision: float = 0.95  # share of correct tokens at the exits of a cascade
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -60,7 +60,7 @@ class Norms:
     """Norms of the input channels of every packed matrix, float32 [inputs], by tensor name."""
 
     values: Mapping[str, NDArray[np.float32]]
-    tokens: int  # that they were gathered over
+    tokens: int  # tokens of the calibration text
     origin: Mapping[str, str | int]  # model, text, samples and length; for information
 
     def digest(self) -> str:

@@ -76,7 +76,7 @@ class Piece:
         )
 
 
-_PARTS_VERSION = 3  # of what packing makes of one source, recipe and norms
+_PARTS_VERSION = 3  # of the bytes that packing gives for one source, recipe and norms
 _NORMS_MISSING = (
     "calibration must be there for prune_scores 'wanda' and group_exponents 'weighted', and is not"
 )

@@ -57,7 +57,7 @@ class Recipe:
 
     format: Format = dataclasses.field(default_factory=Format)
     prune: float = 0.0  # fraction of each output row that the draft does without
-    prune_scores: PruneScores = "wanda"  # what it is the smallest fraction of
+    prune_scores: PruneScores = "wanda"  # scores of which the smallest fraction is pruned
     group_exponents: GroupExponents = "largest"  # the others: for a closer draft (exact)
     nonfinite: Nonfinite = "error"  # saturate: to the largest finite value (mx)
 
@@ -131,7 +131,7 @@ def _require_known(fields: Mapping[str, Any], where: str) -> None:
 class Override:
     """Settings that differ for the tensors whose names match a glob."""
 
-    tensors: str  # of Hugging Face's names; the head is lm_head.weight too where it is tied
+    tensors: str  # glob of Hugging Face's names; a tied head is lm_head.weight, too
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of a recipe
     keep: bool | None = None  # stay as they are, not packed
 

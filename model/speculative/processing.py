@@ -85,7 +85,7 @@ class RowProcessor:
 
     ids: torch.Tensor  # prompt with its padding, int64 [width]
     processors: LogitsProcessorList
-    warpers: LogitsProcessorList  # what sampling does to scores afterwards
+    warpers: LogitsProcessorList  # applied to the scores by sampling
     recorded: Recorded | None
 
     def begin(self, prompt: Sequence[int]) -> ProcessorState:

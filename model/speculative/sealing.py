@@ -119,7 +119,7 @@ class Sealed:
     """Consecutive blocks of the keys, or of the values, of all layers."""
 
     packed: Packed
-    draft: torch.Tensor  # what a draft sees, float32 [layers, positions, heads, dimensions]
+    draft: torch.Tensor  # the draft's values, float32 [layers, positions, heads, dimensions]
     target: torch.Tensor  # likewise
     draft_bytes: NDArray[np.int64]  # [blocks, layers]
     target_bytes: NDArray[np.int64]  # [blocks, layers]

@@ -23,7 +23,7 @@ class Prompt:
     """A chat prompt."""
 
     use: Use
-    kind: str  # what it asks for: code, story, ...
+    kind: str  # kind of text: code, story, ...
     text: str
 
 

@@ -38,7 +38,7 @@ class Agreement:
     tied: bool  # the embedding is the head, too
     unused: frozenset[str]  # tensors that are left out
     zeros: Mapping[str, Shape]  # biases that are missing
-    notes: tuple[str, ...]  # what the config and the tensors contradict each other in, a line each
+    notes: tuple[str, ...]  # contradictions between config and tensors, one line each
 
 
 def agree(

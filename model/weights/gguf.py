@@ -91,7 +91,7 @@ class GgufSource:
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Values:
         """Read values ``start`` to ``stop``, dequantised and rounded to nearest, ties to even."""
         tensor = self.tensors[name]
-        rows = tensor.shape[0]  # those of a vector have one value
+        rows = tensor.shape[0]  # rows of a vector have one value
         columns = tensor.count // rows
         stop = tensor.count if stop is None else stop
         if name in self._agreement.zeros:

@@ -22,7 +22,7 @@ class Tensor:
     name: str  # Hugging Face's
     shape: tuple[int, ...]
     dtype: str  # safetensors' name of the dtype in which the source has it
-    nbytes: int  # in that dtype
+    nbytes: int  # size in that dtype
     kind: Kind
 
     @property

@@ -26,10 +26,10 @@ class Synthesis:
     """A decoder in some library."""
 
     name: str  # lanes and schemes, for people
-    schemes: tuple[str, ...]  # that it decodes
+    schemes: tuple[str, ...]  # schemes that it decodes
     lanes: int  # values in a cycle of a draft, where nothing holds it up
     gates: float  # gate equivalents of the netlist that was timed
-    flip_flops: int  # of it
+    flip_flops: int  # number of flip-flops
     energy: float | None  # J of a cycle, without leakage; None in a report without power
     activity: str  # the activity that the energy is of
     library: str  # the library's name

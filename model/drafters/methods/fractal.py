@@ -50,7 +50,7 @@ class Fractal(Method, name="fractal"):
     w: int = 7
     bits: int = 8
     group: int = 64  # inputs that share a scale
-    slots: Literal["last", "end", "rest"] = "last"  # what the slots hold at first: the last token,
+    slots: Literal["last", "end", "rest"] = "last"  # initial content of the slots: the last token,
     # 0, or what was drafted behind the first rejected token
 
     def __post_init__(self) -> None:

@@ -60,7 +60,7 @@ class Skip(Method, name="skip"):
     attention: tuple[int, ...] = ()
     mlp: tuple[int, ...] = ()
     search: int = 0  # development prompts to search the set with
-    share: float = 0.1  # of the weights that a searched set leaves out, at least
+    share: float = 0.1  # smallest share of the weights that a searched set leaves out
     own: bool = False  # keys and values of its own instead of the target's
 
     def __post_init__(self) -> None:
