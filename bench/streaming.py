@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from cassandra_spec.native.engine import Engine
 
 _READ = 4 << 20  # bytes at a time
-_MOST_READ = 1 << 29
-_MOST_GAMMA = 15
+_MAX_READ = 1 << 29
+_MAX_GAMMA = 15
 _CONTEXT = 512
 
 
@@ -41,14 +41,14 @@ class RoundCosts:
 
     def best(self, acceptance: float) -> int:
         """Return the gamma with the most tokens per second."""
-        rates = [self.tokens_per_second(gamma, acceptance) for gamma in range(_MOST_GAMMA + 1)]
+        rates = [self.tokens_per_second(gamma, acceptance) for gamma in range(_MAX_GAMMA + 1)]
         return rates.index(max(rates))
 
 
 def file_rate(path: Path) -> float:
     """Measure the bytes per second of sequential reading, bypassing the page cache if possible."""
     with contextlib.closing(mmap.mmap(-1, _READ)) as room, _opened(path) as file:
-        size = min(os.fstat(file).st_size, _MOST_READ) // _READ * _READ
+        size = min(os.fstat(file).st_size, _MAX_READ) // _READ * _READ
         begun = time.perf_counter()
         for place in range(0, size, _READ):
             os.preadv(file, [room], place)
@@ -90,7 +90,7 @@ def _measure(engine: Engine, rounds: int) -> RoundCosts:
     drafts: list[float] = []
     verify = []
     before = engine.streamed()
-    for gamma in range(_MOST_GAMMA + 1):
+    for gamma in range(_MAX_GAMMA + 1):
         steps, passes = time_rounds(engine, gamma, rounds)
         drafts += steps
         verify.append(statistics.median(passes))
@@ -117,7 +117,7 @@ def costs_table(found: Sequence[RoundCosts], acceptances: Sequence[float]) -> st
     for one in found:
         cells = [one.where, f"{one.held / 1e6:,.0f}", f"{one.read / 1e6:,.0f}"]
         cells += ["-" if one.rate is None else f"{one.rate / 1e9:.2f}", f"{one.draft * 1e3:.1f}"]
-        cells += [f"{one.verify[gamma] * 1e3:.1f}" for gamma in (0, _MOST_GAMMA)]
+        cells += [f"{one.verify[gamma] * 1e3:.1f}" for gamma in (0, _MAX_GAMMA)]
         for acceptance in acceptances:
             best = one.best(acceptance)
             fast, plain = (one.tokens_per_second(gamma, acceptance) for gamma in (best, 0))
@@ -131,6 +131,6 @@ def gammas_table(found: Sequence[RoundCosts], acceptance: float) -> str:
     head = ["gamma", *(f"{one.where}, {one.held / 1e6:,.0f} MB" for one in found)]
     rows = [
         [str(gamma), *(f"{one.tokens_per_second(gamma, acceptance):.2f}" for one in found)]
-        for gamma in range(_MOST_GAMMA + 1)
+        for gamma in range(_MAX_GAMMA + 1)
     ]
     return text_table(head, rows)

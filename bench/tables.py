@@ -23,7 +23,7 @@ from cassandra_spec.report.tables import markdown_table
 CHAIN = 3
 """Longest chain of first candidates that a verification checks."""
 
-_MOST = 1 << 53  # tokens that a file may name
+_MAX_TOKENS = 1 << 53  # tokens that a file may name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +103,7 @@ def figures(
 
 def _tokens(about: Mapping[str, Any], field: str, name: str) -> int:
     found = about.get(field, 0)
-    if not is_integer(found, 0, _MOST):
+    if not is_integer(found, 0, _MAX_TOKENS):
         raise FileError(
             f"{name}: {field} must be a whole number from 0 on, not {reprlib.repr(found)}"
         )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Subparsers: TypeAlias = argparse._SubParsersAction[CommandParser]
 else:
     Subparsers = argparse._SubParsersAction  # which takes no argument at run time
-MOST = 2**31 - 1
+MAX_COUNT = 2**31 - 1
 """The largest count that a flag takes."""
 
 
@@ -41,7 +41,7 @@ def add_count(
     shown = "" if default is None else f"{' ' if text else ''}(default {default})"
     parser.add_argument(
         f"--{name}",
-        type=integer(low, MOST),
+        type=integer(low, MAX_COUNT),
         nargs=many or None,
         default=default,
         metavar="N",

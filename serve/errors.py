@@ -41,6 +41,6 @@ class ApiError(Exception):
 
 
 def busy(message: str) -> ApiError:
-    """Raised while the queue is full or the server stops; clients may try again."""
+    """Return the error of a full queue or a stopping server; clients may try again."""
     headers = {"Retry-After": "1"}
     return ApiError(503, message, code="server_overloaded", headers=headers)

@@ -20,12 +20,12 @@ from cassandra_spec.drafting import Bias, Penalties, Processor, Turn
 from cassandra_spec.serve.errors import ApiError
 from cassandra_spec.serve.structured import AskedCall, Format, TextFormat, ToolFields
 
-MOST_STOPS = 4
+MAX_STOPS = 4
 _LONGEST_STOP = 256  # characters
-MOST_CHOICES = 128
-MOST_BIASED = 1024  # tokens
-MOST_LOGPROBS = 20
-_MOST = 2**31 - 1
+MAX_CHOICES = 128
+MAX_BIASED = 1024  # tokens
+MAX_LOGPROBS = 20
+_MAX_INT = 2**31 - 1
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),
@@ -74,22 +74,22 @@ class Asked(Body):
 
     neutral = _NEUTRAL
     kind: ClassVar[str]
-    default_tokens: ClassVar[int] = _MOST  # length limit of a reply without one in the request
+    default_tokens: ClassVar[int] = _MAX_INT  # length limit of a reply without one in the request
 
     model: str
-    max_tokens: Annotated[int | None, Field(ge=1, le=_MOST)] = None
+    max_tokens: Annotated[int | None, Field(ge=1, le=_MAX_INT)] = None
     stop: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=_LONGEST_STOP)]],
-        Field(max_length=MOST_STOPS),
+        Field(max_length=MAX_STOPS),
     ] = []
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] = 1
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] = 1
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     min_p: Annotated[float | None, Field(ge=0, le=1)] = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
     repetition_penalty: Annotated[float, Field(gt=0, le=2)] = 1.0
-    logit_bias: Annotated[dict[_Token, _Bias], Field(max_length=MOST_BIASED)] = {}
+    logit_bias: Annotated[dict[_Token, _Bias], Field(max_length=MAX_BIASED)] = {}
     seed: Annotated[int | None, Field(ge=-(2**63), lt=2**63)] = None
     response_format: Format = TextFormat(type="text")
     plain: bool = False  # decode without drafts; not in OpenAI's API
@@ -171,9 +171,9 @@ class ChatRequest(ToolFields, Asked):
     kind = "chat"
 
     messages: Annotated[list[Message], Field(min_length=1)]
-    max_completion_tokens: Annotated[int | None, Field(ge=1, le=_MOST)] = None
+    max_completion_tokens: Annotated[int | None, Field(ge=1, le=_MAX_INT)] = None
     logprobs: bool = False
-    top_logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] = 0
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] = 0
     continue_final_message: bool | None = None  # None: if it is the assistant's
     add_generation_prompt: bool | None = None
 
@@ -244,10 +244,10 @@ class CompletionRequest(Asked):
     kind = "text"
     default_tokens = 16  # OpenAI's default
 
-    prompt: Annotated[list[str | list[int]], Field(min_length=1, max_length=MOST_CHOICES)]
+    prompt: Annotated[list[str | list[int]], Field(min_length=1, max_length=MAX_CHOICES)]
     echo: Annotated[bool, Field(validate_default=True)] = False
-    logprobs: Annotated[int | None, Field(ge=0, le=MOST_LOGPROBS)] = None
-    max_tokens: Annotated[int | None, Field(ge=0, le=_MOST)] = None
+    logprobs: Annotated[int | None, Field(ge=0, le=MAX_LOGPROBS)] = None
+    max_tokens: Annotated[int | None, Field(ge=0, le=_MAX_INT)] = None
 
     @field_validator("prompt", mode="before")
     @classmethod
@@ -279,7 +279,7 @@ class CompletionRequest(Asked):
 
 def _is_prompt(value: Any) -> bool:
     if isinstance(value, list):
-        return bool(value) and all(type(token) is int and 0 <= token <= _MOST for token in value)
+        return bool(value) and all(type(token) is int and 0 <= token <= _MAX_INT for token in value)
     return isinstance(value, str)
 
 

@@ -20,7 +20,7 @@ from cassandra_spec.serve.structured import (
     TextFormat,
 )
 
-_MOST = 2**31 - 1
+_MAX_INT = 2**31 - 1
 _TEXT_PARTS = ("input_text", "output_text", "text")
 _Role = Literal["user", "assistant", "system", "developer"]
 
@@ -98,7 +98,7 @@ class ResponsesRequest(Body):
     model: str
     input: Annotated[list[_Item], Field(min_length=1)]
     instructions: str | None = None
-    max_output_tokens: Annotated[int | None, Field(ge=1, le=_MOST)] = None
+    max_output_tokens: Annotated[int | None, Field(ge=1, le=_MAX_INT)] = None
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     text: _Text = _Text()

@@ -12,7 +12,7 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.serve.errors import ApiError
 from cassandra_spec.serve.tool_calls import CallFormat, calls_grammar, schema_text
 
-MOST_TOOLS = 128
+MAX_TOOLS = 128
 
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 
@@ -129,7 +129,7 @@ class AskedCall(_Body):
 class ToolFields(BaseModel):
     """Fields of chats with tools."""
 
-    tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS)] = []
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = []
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool = True
 

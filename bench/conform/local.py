@@ -15,7 +15,7 @@ from cassandra_spec.drafting import Counters, Settings, encode_prompt
 from cassandra_spec.drafting.sampling import likeliest
 from cassandra_spec.model.backends import CheckedBackend, Pass
 
-MOST_DRAFTED = 8
+MAX_DRAFTED = 8
 """Drafted tokens of the verifications whose rows are compared."""
 
 
@@ -81,7 +81,7 @@ class Packed:
 
 def unequal_rows(run: Pass, tokens: Sequence[int]) -> list[int]:
     """Return :meth:`Way.unequal_rows` for the last of some tokens."""
-    most = min(MOST_DRAFTED, len(tokens) - 1)
+    most = min(MAX_DRAFTED, len(tokens) - 1)
     start = len(tokens) - most - 1
     if start:
         run(tokens[:start], 0, 1)

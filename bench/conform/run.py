@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from cassandra_spec.bench.compare.answers import Answers
 from cassandra_spec.bench.compare.questions import Question, ask_all
-from cassandra_spec.bench.conform.local import MOST_DRAFTED
+from cassandra_spec.bench.conform.local import MAX_DRAFTED
 from cassandra_spec.bench.conform.replies import Difference, Reply, Way, first_difference
 from cassandra_spec.report.tables import text_table
 
@@ -109,7 +109,7 @@ def _cells(one: Difference) -> list[str]:
 
 
 def _rows_line(one: Rows) -> str:
-    head = f"{one.way}: verifications of 1 to {MOST_DRAFTED} drafted tokens beside single passes"
+    head = f"{one.way}: verifications of 1 to {MAX_DRAFTED} drafted tokens beside single passes"
     if not one.unequal:
         return f"{head}: the same logits, bit for bit, on {one.prompts} of {one.prompts} prompts"
     found = "; ".join(
