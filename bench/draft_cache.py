@@ -21,7 +21,7 @@ from cassandra_spec.native.engine import WHOLE_CACHE, Engine
 from cassandra_spec.report.tables import text_table
 
 REQUEST = "Summarize the text above in a few sentences."
-"""What stands behind the joined questions."""
+"""Request after the joined questions."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

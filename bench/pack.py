@@ -15,7 +15,7 @@ from cassandra_spec.golden.format import Scheme
 from cassandra_spec.report.tables import text_table
 
 Seconds = tuple[float, float]
-"""Of wall time and of CPU time, worker processes included."""
+"""Wall time and CPU time, worker processes included."""
 
 Measured = dict[str, dict[str, list[Seconds]]]
 """Seconds of each round, by what was done ("exact: pack") and by codec."""

@@ -24,7 +24,7 @@ from cassandra_spec.model.backends import BACKENDS, CheckedBackend, Opening
 from cassandra_spec.report.tables import text_table
 
 GAMMA = 7
-"""Tokens that a round drafts at most: a fixed number, so that counts do not depend on times."""
+"""Draft length, fixed so that counts do not depend on times."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

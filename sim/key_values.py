@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat
 
 TOKENS = 64
-"""Tokens of each reply, at least."""
+"""Minimum length of each reply in tokens."""
 
 _GAMMA = 3
 _SEGMENT = 1 << 14  # segment length for which the encoder is built

@@ -19,7 +19,7 @@ from cassandra_spec.verif.library.coverage import report_saved
 from cassandra_spec.verif.library.drawing import picture
 
 PAGE = Path(__file__).resolve().parents[1] / "build" / "sim" / "report.html"
-"""Where the page goes."""
+"""Path of the page."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

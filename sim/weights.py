@@ -32,7 +32,7 @@ RECIPES = {
         group_exponents="chosen",
     ),
 }
-"""What is packed: the paper's setting for unary; 4 magnitude bits, nothing pruned, for the rest."""
+"""Recipes by scheme: the paper's for unary; for the others 4 magnitude bits, nothing pruned."""
 
 LOSSLESS = ("unary", "exact")
 REPLY_SCHEME = "exact"  # whose target weights the model answers with

@@ -12,7 +12,7 @@ from cassandra_spec.system.errors import SystemModelError, check_number, unknown
 from cassandra_spec.system.files import HERE, read_toml
 
 FULL = 16.0
-"""Bits of BF16: what embedding, norms and activations cost always."""
+"""Bits of BF16, the format of embedding, norms and activations."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

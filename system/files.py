@@ -11,7 +11,7 @@ from typing import Any
 from cassandra_spec.system.errors import SystemModelError, check_number
 
 HERE = Path(__file__).resolve().parent
-"""The directory of the files that come with the package."""
+"""The directory of the bundled files."""
 
 Table = Mapping[str, Any]
 

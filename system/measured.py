@@ -15,7 +15,7 @@ from cassandra_spec.system.errors import SystemModelError, check_count, check_nu
 from cassandra_spec.system.files import HERE, read_json, read_text
 
 SIM = HERE / "records" / "sim.txt"
-"""What ``make sim`` printed for SmolLM2-135M: values per cycle, bits per weight."""
+"""Output of ``make sim`` for SmolLM2-135M: values per cycle, bits per weight."""
 
 
 def load_measured(path: Path) -> tuple[Acceptance, int]:

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 from cassandra_spec.system.errors import check_count, check_number, unknown
 
 Dataflow = Literal["is", "os", "ws"]
-"""What stays in the array: inputs, outputs, or weights."""
+"""Stationary operand of the array: inputs, outputs, or weights."""
 
 DATAFLOWS: tuple[Dataflow, ...] = get_args(Dataflow)
 

@@ -19,7 +19,7 @@ _HEADER = (
     *("extra MB", "training s", "one pass"),
 )
 CLAIMS = "Claims"
-"""The table of what papers say; a document has a fuller one of its own."""
+"""Title of the table of the papers' claims; documents have a fuller one."""
 
 _BY_CATEGORY: dict[str, Callable[[Figures], str]] = {
     "traffic speed-up": lambda one: f"{one.speedup:.2f}",

@@ -15,9 +15,9 @@ from cassandra_spec.bench.conform.replies import Reply
 from cassandra_spec.golden import CassandraError
 
 _SECONDS = 600.0
-"""What a server may take for one answer."""
+"""Time limit of one answer."""
 _BYTES = 1 << 26
-"""The longest answer."""
+"""Size limit of one answer."""
 
 
 class Server:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 END = "(end)"
-"""What stands for the token after the last one of a text."""
+"""Placeholder of the token after the end of a text."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

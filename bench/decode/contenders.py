@@ -35,10 +35,10 @@ PLANS = {
         scheme="unary", prune=0.3, truncated=5, fill="midpoint", head={"truncated": 4, "prune": 0.0}
     ),
 }
-"""How models are packed; the head as the layers, or with one bit more."""
+"""Pack plans by name; the head like the layers, or with one bit more."""
 
 MIN_MARGIN = 0.75
-"""As `casspec tune` finds it on the development prompts (docs/results/acceptance.md)."""
+"""Found by `casspec tune` on the development prompts (docs/results/acceptance.md)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ PLAIN = "native plain, BF16"
 """The baseline of ratios."""
 
 FLASH = "llama.cpp BF16, flash attention"
-"""Llama.cpp with its other attention; the one named LLAMA in results.py has it off."""
+"""Llama.cpp with flash attention; LLAMA in results.py is without."""
 
 _SHORT_PLAIN = "native plain, 12-bit"
 _MX_PLAIN = "native plain, mx"

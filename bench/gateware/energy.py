@@ -49,7 +49,7 @@ DRAM = {"HBM2": 3.92, "GDDR5": 14.0}
 MODES = ("draft", "target")
 
 BITS = 16
-"""Of a value that is not packed."""
+"""Bits of an unpacked value."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

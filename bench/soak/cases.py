@@ -24,7 +24,7 @@ RECIPES = {
     ),
     "mx": Recipe(format=Format(scheme="mx", truncated=4, fill="midpoint")),
 }
-"""How the model is packed, by scheme."""
+"""Recipe of the model, by scheme."""
 
 CHAINS = Levels(branches=1, alternatives=0)
 

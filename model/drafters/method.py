@@ -20,7 +20,7 @@ from cassandra_spec.model.drafters.costs import NOTHING, NetworkSize, PassCost
 from cassandra_spec.model.speculative import CassandraForCausalLM
 
 Speaker = Callable[[Sequence[int], int, frozenset[int]], tuple[list[int], int]]
-"""Replies to a prompt with at most so many tokens, up to a stop token; and in how many passes."""
+"""Replies to a prompt, given a token limit and stop tokens; also returns the number of passes."""
 
 METHODS: dict[str, type[Method]] = {}
 """Methods by name, as far as their files are imported."""

@@ -42,7 +42,7 @@ def played(right: Sequence[bool], *, gamma: int, max_tokens: int) -> list[int]:
 
 
 Tails = Sequence[tuple[Sequence[int], int]]
-"""Sequences of tokens, and how many of their last tokens something is asked about."""
+"""Sequences of tokens, each with the number of last tokens to evaluate."""
 
 
 def predicted_together(

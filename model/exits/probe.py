@@ -13,7 +13,7 @@ from cassandra_spec.model.exits.adapters import unit
 from cassandra_spec.model.exits.features import Features
 
 PENALTIES = (1e-5, 1e-3, 1e-1)
-"""Of which the best on the held-out tokens is taken."""
+"""Candidate penalties; the best on the held-out tokens is used."""
 
 _PIECE = 512  # tokens
 

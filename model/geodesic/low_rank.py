@@ -21,13 +21,13 @@ from cassandra_spec.model.speculative import CassandraForCausalLM, PackedLinear
 from cassandra_spec.model.speculative.linear import DecodedProducts
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
-"""Of attention; the first three have the same inputs."""
+"""Projections of attention; the first three have the same inputs."""
 
 KEY_VALUES = ("k_proj", "v_proj")
-"""Those whose outputs a cache holds."""
+"""Projections with outputs in the KV cache."""
 
 Factors = tuple[torch.Tensor, torch.Tensor]
-"""Outer and inner."""
+"""The outer and the inner factor."""
 
 Grams = Mapping[str, torch.Tensor]
 """Gram matrices, float64 [inputs, inputs], of the inputs of each projection by its name."""

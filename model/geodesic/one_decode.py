@@ -13,7 +13,7 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.speculative import CassandraForCausalLM, run_pass
 
 THRESHOLD = 0.45
-"""Of the HyperTensor runtime."""
+"""Default of the HyperTensor runtime."""
 
 
 def generate(

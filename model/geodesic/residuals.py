@@ -25,7 +25,7 @@ import torch
 from cassandra_spec.golden import CassandraError
 
 STRENGTH = 0.35
-"""Of the HyperTensor runtime."""
+"""Default of the HyperTensor runtime."""
 
 _EPSILON = 1e-6
 

@@ -30,10 +30,10 @@ from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.weights.sources import Source, fingerprint, packed_tensors
 
 DEFAULT = "calibration.txt"
-"""The bundled text (model/data/README.md says where it is from)."""
+"""The bundled text (for its source see model/data/README.md)."""
 
 HELD_OUT = "heldout.txt"
-"""Another one, for evaluation."""
+"""The bundled text for evaluation."""
 
 _KEY = "cassandra_norms"
 _VERSION = 1

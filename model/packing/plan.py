@@ -57,7 +57,7 @@ class Recipe:
 
     format: Format = dataclasses.field(default_factory=Format)
     prune: float = 0.0  # fraction of each output row that the draft does without
-    prune_scores: PruneScores = "wanda"  # scores of which the smallest fraction is pruned
+    prune_scores: PruneScores = "wanda"  # scores that select the pruned values
     group_exponents: GroupExponents = "largest"  # the others: for a closer draft (exact)
     nonfinite: Nonfinite = "error"  # saturate: to the largest finite value (mx)
 
@@ -114,8 +114,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "paper": {"scheme": "unary", "prune": 0.4},
     "small": {"scheme": "unary", "fill": "midpoint"},
 }
-"""Fields of recipes by name: the fastest replies of the native backend; the paper's setting; the
-fewest bits with an exact target.
+"""Fields of recipes by name: the fastest with the native backend; the paper's setting; the
+smallest file with an exact target.
 """
 
 

@@ -12,7 +12,7 @@ from cassandra_spec.golden.model_types import EMBEDDING, HEAD
 
 _BF16_BYTES = 2
 _WORK_BYTES = 12
-"""Per value of the largest tensor while it is decoded: packed, patterns, two copies."""
+"""Bytes per value of the largest tensor during decoding: packed, patterns, two copies."""
 
 
 def model_memory(packed: PackedFile, *, products: int) -> int:

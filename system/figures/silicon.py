@@ -18,7 +18,7 @@ from cassandra_spec.system.errors import SystemModelError, check_count, check_nu
 from cassandra_spec.system.files import HERE, constant, read_json, read_toml
 
 REPORTS = HERE / "records" / "synthesis"
-"""The reports that come with the package, as ``make synth`` wrote them."""
+"""The bundled reports of ``make synth``."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,21 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
-CLEAN = ("drafting", "golden", "native", "tests/house/test_language.py")  # The list only grows.
+CLEAN = (
+    *(
+        "bench",
+        "casspec",
+        "drafting",
+        "golden",
+        "model",
+        "native",
+        "report",
+        "serve",
+        "sim",
+        "system",
+    ),
+    "tests/house/test_language.py",
+)  # The list only grows.
 
 PHRASES = {
     "of which": r"\bof which\b",
