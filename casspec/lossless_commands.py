@@ -101,7 +101,7 @@ def _draft_name(settings: Settings) -> str:
 
 def register(subparsers: flags.Subparsers) -> None:
     """Add ``casspec conform``."""
-    text = "compare the replies of two decoders: is speculative decoding lossless?"
+    text = "compare the replies of two decoders, to check that speculation is lossless"
     parser = flags.add_command(subparsers, "conform", text, CONFORM_EPILOG, _conform)
     for name in ("one", "other"):
         parser.add_argument(
