@@ -1,1 +1,1 @@
-"""Everything that measures: each module is a benchmark that anyone can run."""
+"""Measure figures; each module is a benchmark that a command runs."""

@@ -1,4 +1,4 @@
-"""How many drafted tokens are accepted in each setting, as text and as rows."""
+"""Measure the acceptance of drafts by setting, as text and as rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLOT_GAMMA = 5
 
 
 def heading(gammas: Sequence[int]) -> str:
-    """The head of the lines of :func:`measure_settings`."""
+    """Return the header of the lines of :func:`measure_settings`."""
     names = ["setting".ljust(20), "draft", "whole"]
     names += [f"accepted, gamma {gamma}".rjust(19) for gamma in gammas]
     names += ["best", "linear", "weights", "all".rjust(17), "plain"]
@@ -25,7 +25,7 @@ def heading(gammas: Sequence[int]) -> str:
 def measure_settings(
     study: Study, settings: Sequence[Setting], gammas: Sequence[int]
 ) -> Iterator[tuple[str, list[Row]]]:
-    """A line for each setting, and its rows: of the gammas, and of the best one."""
+    """Yield each setting's line and its rows: one per gamma, and the best."""
     for setting in settings:
         measured = study.measure(setting)
         at = [row(measured, gamma) for gamma in gammas]
@@ -52,7 +52,7 @@ def _interval(figure: Interval) -> str:
 
 
 def measure_curves(study: Study) -> dict[str, list[Row]]:
-    """Rows of the settings of the plot, by family."""
+    """Measure the settings of the plot, by family."""
     curves: dict[str, list[Row]] = defaultdict(list)
     for family, setting in figure_settings():
         curves[family].append(row(study.measure(setting), PLOT_GAMMA))
@@ -60,7 +60,7 @@ def measure_curves(study: Study) -> dict[str, list[Row]]:
 
 
 def curve_table(curves: dict[str, list[Row]]) -> str:
-    """What :func:`measure_curves` found, as text."""
+    """Format the result of :func:`measure_curves`."""
     lines = [
         [family, found.label, f"{found.draft_bits:.2f}", _interval(found.acceptance)]
         for family, some in curves.items()

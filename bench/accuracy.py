@@ -1,4 +1,4 @@
-"""What compression does to predictions, as text."""
+"""Format the effect of compression on predictions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HEADER = ("model", "bits/weight", "perplexity", "agreement with BF16", "loss ab
 
 
 def accuracy_table(rows: Sequence[Row], length: int) -> str:
-    """A line for each model, measured in windows of ``length`` tokens."""
+    """Format a table, one line per model, measured in windows of ``length`` tokens."""
     return (
         f"{text_table(_HEADER, map(_line, rows))}\n\n"
         f"{rows[0].accuracy.tokens:,} tokens predicted in windows of {length};"

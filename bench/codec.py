@@ -28,7 +28,7 @@ def dithered(values: NDArray[np.uint16]) -> NDArray[np.uint16]:
 
 
 def _zipnn_tasks(values: NDArray[np.uint16]) -> tuple[float, dict[str, Task]]:
-    """Bits per value and tasks of ZipNN on one thread; nothing where it is not installed."""
+    """Return ZipNN's bits per value and tasks on one thread; empty if it is not installed."""
     if importlib.util.find_spec("zipnn") is None:
         return 0.0, {}
     import zipnn
@@ -53,7 +53,7 @@ def measure_codec(
     golden: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[dict[str, float], Seconds]:
-    """Bits per value by row, and seconds of each round by task.
+    """Measure bits per value by row, and seconds of each round by task.
 
     Args:
         values: BF16 patterns [count].
@@ -106,7 +106,7 @@ def _with_isa(isa: str, run: Task) -> Task:
 
 
 def codec_table(bits: Mapping[str, float], seconds: Seconds, values: int) -> str:
-    """What :func:`measure_codec` found, as text."""
+    """Format the result of :func:`measure_codec`."""
     amount = 2 * values / 1e9
     memcpy, other = seconds["memcpy: target"], seconds.get("ZipNN: target")
     header = ["codec", "bits/value", "encode GB/s", "draft GB/s", "x memcpy", "target GB/s"]

@@ -1,4 +1,4 @@
-"""What benchmarks of codecs share: configurations, weights and tasks."""
+"""Share configurations, weights and tasks between the benchmarks of codecs."""
 
 from __future__ import annotations
 

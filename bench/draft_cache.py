@@ -1,4 +1,4 @@
-"""How often drafts agree with the target by the part of the KV cache that they read."""
+"""Measure agreement of drafts with the target, by the part of the KV cache that they read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cassandra_spec.native.engine import WHOLE_CACHE, Engine
 from cassandra_spec.report.tables import text_table
 
 REQUEST = "Summarize the text above in a few sentences."
-"""What stands behind the joined questions."""
+"""Request after the joined questions."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,10 +46,10 @@ class Agreement:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What a draft reads of the cache: which positions, and what of committed chunks there."""
+    """A draft's reading of the cache: positions, and the parts of committed chunks."""
 
     cache: DraftCache = WHOLE_CACHE
-    bits: int | None = None  # of each value, its sign included; None: all
+    bits: int | None = None  # bits of each value, including the sign; None: all
     keep: int | None = None  # largest values of each vector; None: all
 
     @property
@@ -63,7 +63,7 @@ class Reading:
 
     @property
     def format(self) -> KeyValueFormat | None:
-        """How chunks are sealed; None: they stay in BF16."""
+        """Return the format of sealed chunks; None: they stay in BF16."""
         if self.bits is None and self.keep is None:
             return None
         dropped = 0 if self.bits is None else 9 - self.bits

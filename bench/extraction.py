@@ -27,7 +27,7 @@ class Extraction:
 
     @property
     def prompt(self) -> str:
-        """What the model is asked."""
+        """Return the model's prompt."""
         return f"{INSTRUCTION}Fields: {', '.join(self.fields)}.\n\n{self.text}"
 
     @property

@@ -38,14 +38,14 @@ ZSTD = f"zstd -{ZSTD_LEVEL}"
 
 
 def take_rows(location: str, count: int) -> Rows:
-    """Rows of the linear weights of a model, uint16 [rows, columns], ``count`` values or fewer."""
+    """Return rows of a model's linear weights, uint16 [rows, columns], up to ``count`` values."""
     tensors = packed_tensors(open_source(location))
     columns = next(tensor.shape[1] for tensor in tensors if tensor.kind == "linear")
     return take_weights(location, count, columns).reshape(-1, columns)
 
 
 def _zstd_tasks(rows: Rows) -> tuple[bytes, dict[str, Task]]:
-    """The same bytes through zstd; what it decodes is checked."""
+    """Compress the same bytes with zstd; check the decoded bytes."""
     raw = rows.tobytes()
     packed = zstandard.compress(raw, ZSTD_LEVEL)
     if zstandard.decompress(packed) != raw:
@@ -57,7 +57,7 @@ def _zstd_tasks(rows: Rows) -> tuple[bytes, dict[str, Task]]:
 
 
 def _codec_table(rows: Rows, rounds: int) -> str:
-    """Every configuration of golden's codec, and zstd."""
+    """Measure every configuration of golden's codec, and zstd."""
     compressed, tasks = _zstd_tasks(rows)
     bits = {ZSTD: 16 * len(compressed) / rows.nbytes}
     for name in NAMES:
@@ -82,7 +82,7 @@ def _codec_table(rows: Rows, rounds: int) -> str:
 
 
 def _gateware_table(rows: Rows, rounds: int) -> str:
-    """Every scheme and mode of the Verilated decoder."""
+    """Measure every scheme and mode of the Verilated decoder."""
     codec = RtlCodec()
     lines = []
     for scheme in SCHEMES:

@@ -1,4 +1,4 @@
-"""How fast the linear kernels go through weights in memory, beside plain reading."""
+"""Measure how fast the linear kernels read weights in memory, relative to plain reading."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class KernelTime:
     reading: list[float]  # bytes per second of plain reading, in the same rounds
 
     def rate(self, rows: int) -> list[float]:
-        """Bytes of weights per second in each round."""
+        """Return the bytes of weights per second in each round."""
         return [self.nbytes / time for time in self.seconds[rows]]
 
     def share(self, rows: int) -> list[float]:
-        """The same over plain reading in that round."""
+        """Return the ratio to plain reading in each round."""
         return [rate / reading for rate, reading in zip(self.rate(rows), self.reading, strict=True)]
 
     def relative(self, rows: int) -> list[float]:
@@ -56,7 +56,7 @@ class KernelTime:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What is measured; every round takes everything in turn."""
+    """A plan of the measurement; every round measures everything once."""
 
     forms: Sequence[FormName] = FORMS
     rows: Sequence[int] = (1, 2, 4, 8)
@@ -68,7 +68,9 @@ class Measurement:
 
     @classmethod
     def cached(cls, **options: Any) -> Measurement:
-        """Of one matrix that stays in the second-level cache: what instructions allow."""
+        """Return a plan with one matrix in the second-level cache: the bound of the
+        instructions.
+        """
         return cls(layers=1, shapes=((320, 576),), repeats=10, **options)
 
 
@@ -150,7 +152,7 @@ def _spread(figures: Sequence[float]) -> str:
 
 
 def kernel_table(results: Sequence[KernelTime]) -> str:
-    """What :func:`measure_kernels` found, as text."""
+    """Format the result of :func:`measure_kernels`."""
     rows = [count for count in results[0].seconds if count > 1]
     header = ["form", "threads", "bits/weight", "MB", "GB/s", "of reading"]
     header += [f"{count} rows" for count in rows]

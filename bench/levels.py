@@ -50,15 +50,15 @@ class Variant:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What variants have in common."""
+    """Settings shared by all variants."""
 
     max_tokens: int = 128
     gamma: int = 7  # of all but the adaptive ones
-    min_margin: float = 1.1  # of those with low drafters and the draft view
+    min_margin: float = 1.1  # of the hybrid variants
 
 
 def variants(sizes: Sizes) -> list[Variant]:
-    """Levels added one after the other, at a fixed gamma and as the policy chooses."""
+    """Return variants with one level more each, at a fixed gamma and with the policy."""
 
     def make(draft: Any, levels: Levels | None = None, *, gamma: Any = sizes.gamma) -> Settings:
         margin = {"model": _VIEW_MARGIN, "hybrid": sizes.min_margin}.get(draft, 0.0)
@@ -121,7 +121,7 @@ class Run:
         self._variants = [each for each in chosen if table is not None or not each.table]
 
     def answer(self, question: Question, first: int) -> Iterator[Answer]:
-        """Answers to the turns that fit the engine; ``first`` says which variant begins."""
+        """Answer the turns that fit the engine; ``first`` is the variant that begins."""
         talk = Conversation(question, self._tokenizer)
         room = self._engine.context - self._variants[0].settings.max_tokens
         for prompt in talk.prompts(room):
@@ -144,14 +144,14 @@ class Run:
         return tokens, counters
 
     def figures(self, answers: Sequence[Answer]) -> list[Figures]:
-        """Of all variants, for all turns and by category."""
+        """Return figures per variant: total, then by category."""
         assert self._engine.costs is not None, "the engine is of a packed file"
         return figures(self._engine.costs, answers)
 
     def run(
         self, questions: Sequence[Question], say: Callable[[str], object]
     ) -> tuple[list[Answer], bool]:
-        """All answers, and whether all questions were asked: Ctrl-C ends with those so far."""
+        """Return all answers, and whether all questions were asked; Ctrl-C ends the run."""
         found: list[Answer] = []
         try:
             for number, question in enumerate(questions):
@@ -166,7 +166,7 @@ class Run:
 def open_run(
     source: Path, table: Path | None, threads: int | None, chosen: Sequence[Variant]
 ) -> Iterator[Run]:
-    """A run on a packed model, with a table of n-grams if there is one."""
+    """Open a run on a packed model, with a table of n-grams if given."""
     tokenizer = load_tokenizer(source)
     with Engine.from_packed(source, threads=threads) as engine:
         stops = stop_tokens(tokenizer, source)
@@ -183,14 +183,14 @@ class Figures:
     turns: int
     identical: int
     tokens_per_verification: float
-    tokens_per_pass: float | None  # of the draft view: drafted by it over its passes
+    tokens_per_pass: float | None  # tokens drafted per pass of the draft view
     acceptance: float | None  # accepted / drafted of the draft view
     speedup: Interval  # traffic over BF16, everything counted
     to_plain: tuple[float, float, float]  # tokens a second over plain, by turn: quartiles
 
 
 def figures(costs: Costs, answers: Sequence[Answer]) -> list[Figures]:
-    """Of all variants, for all turns and by category."""
+    """Return figures per variant: total, then by category."""
     ratio = speedup_ratio(costs)
     categories = [ALL, *dict.fromkeys(answer.category for answer in answers)]
     names = list(dict.fromkeys(answer.variant for answer in answers))
@@ -241,7 +241,7 @@ _COLUMNS = (
 
 
 def lines(found: Sequence[Figures]) -> str:
-    """The table of all turns, and those of two figures by category."""
+    """Format a table of all turns, and tables of two figures by category."""
     whole = [each for each in found if each.category == ALL]
     parts = [text_table(_COLUMNS, [_cells(each) for each in whole])]
     shown = [each.variant for each in whole]
@@ -277,7 +277,7 @@ def _speed(one: Figures) -> str:
 
 
 def draw(found: Sequence[Figures], *, title: str) -> bytes:
-    """Bars: speed and traffic by level added, as an SVG."""
+    """Draw speed and traffic by level added as an SVG."""
     from cassandra_spec.report.plots import draw_bars
 
     whole = [each for each in found if each.category == ALL]

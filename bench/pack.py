@@ -15,7 +15,7 @@ from cassandra_spec.golden.format import Scheme
 from cassandra_spec.report.tables import text_table
 
 Seconds = tuple[float, float]
-"""Of wall time and of CPU time, worker processes included."""
+"""Wall time and CPU time, worker processes included."""
 
 Measured = dict[str, dict[str, list[Seconds]]]
 """Seconds of each round, by what was done ("exact: pack") and by codec."""
@@ -34,7 +34,7 @@ def _timed(work: Callable[[], object]) -> Seconds:
 def _round(
     source: str, scheme: Scheme, codec: Packer, folder: Path, jobs: int | None
 ) -> list[Seconds]:
-    """Seconds of packing and of unpacking."""
+    """Time packing and unpacking."""
     from cassandra_spec.model.packing.packer import Recipe, pack_model, unpack_model
     from cassandra_spec.model.weights.sources import open_source
 
@@ -74,7 +74,7 @@ def measure_packing(
 
 
 def _digest(folder: Path) -> str:
-    """Of all files, with their names."""
+    """Return a hash of all files and their names."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.safetensors")):
         digest.update(str(path.relative_to(folder)).encode())
@@ -84,7 +84,7 @@ def _digest(folder: Path) -> str:
 
 
 def packing_table(found: Measured) -> str:
-    """What :func:`measure_packing` found, as text."""
+    """Format the result of :func:`measure_packing`."""
     titles = ("golden s", "native s", "golden / native")
     header, lines = ["", *titles, *(f"CPU: {title}" for title in titles)], []
     for what, codecs in found.items():

@@ -22,7 +22,7 @@ def measure(
     *,
     warm_up: bool = False,
 ) -> Seconds:
-    """Every task once in each round; ``warm_up`` runs each once before, which is not counted."""
+    """Run every task once per round; ``warm_up`` adds a first round that is not counted."""
     seconds: Seconds = {name: [] for name in tasks}
     for task in tasks.values() if warm_up else ():
         task()
@@ -42,5 +42,5 @@ def spread(amount: float, seconds: Sequence[float], digits: int = 0) -> str:
 
 
 def ratio(seconds: Sequence[float], yardstick: Sequence[float]) -> str:
-    """How much faster than the yardstick."""
+    """Format the speed-up over the yardstick."""
     return f"{statistics.median(y / s for s, y in zip(seconds, yardstick, strict=True)):.2f}"

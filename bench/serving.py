@@ -1,4 +1,4 @@
-"""What a server does with several clients at once: tokens a second beside one after another."""
+"""Measure a server with several concurrent clients: tokens per second, relative to one client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Load:
 
     @property
     def ratio(self) -> float:
-        """How much faster all at once are."""
+        """Return the speed-up of concurrent over sequential requests."""
         return self.alone_seconds / self.together_seconds
 
 
@@ -39,10 +39,10 @@ def measure_load(
     max_tokens: int,
     say: Callable[[str], object],
 ) -> list[Load]:
-    """Rounds at servers of OpenAI's interface, each with a client for each prompt.
+    """Run rounds at OpenAI-compatible servers, with one client per prompt.
 
-    The greedy replies stream nothing. Rounds begin with either way in turn, after one that does
-    not count. Raises :class:`CassandraError` if a server cannot be asked.
+    Replies are greedy and not streamed. The two orders alternate between rounds; the first round is
+    not counted. Raises :class:`CassandraError` if a server cannot be reached.
     """
     found = []
     for number in range(rounds + 1):
@@ -55,7 +55,7 @@ def measure_load(
 
 
 def load_table(found: Sequence[Load]) -> str:
-    """Tokens a second and ratios by server: the median, with quartiles."""
+    """Format tokens per second and ratios by server: medians with quartiles."""
     rows = []
     for address in dict.fromkeys(each.address for each in found):
         some = [each for each in found if each.address == address]

@@ -1,4 +1,4 @@
-"""What a round costs if the target is read from the file, beside everything in memory."""
+"""Measure the cost of a round if the target is streamed from disk, relative to memory."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from cassandra_spec.native.engine import Engine
 
 _READ = 4 << 20  # bytes at a time
-_MOST_READ = 1 << 29
-_MOST_GAMMA = 15
+_MAX_READ = 1 << 29
+_MAX_GAMMA = 15
 _CONTEXT = 512
 
 
@@ -36,19 +36,19 @@ class RoundCosts:
     verify: tuple[float, ...]  # of a verification of gamma tokens, 0 to 15
 
     def tokens_per_second(self, gamma: int, acceptance: float) -> float:
-        """Of rounds whose tokens are accepted at a conditional rate."""
+        """Estimate tokens per second from a conditional acceptance rate."""
         return projected_rate(self.draft, self.verify, gamma, acceptance)
 
     def best(self, acceptance: float) -> int:
-        """The gamma of the most tokens a second."""
-        rates = [self.tokens_per_second(gamma, acceptance) for gamma in range(_MOST_GAMMA + 1)]
+        """Return the gamma with the most tokens per second."""
+        rates = [self.tokens_per_second(gamma, acceptance) for gamma in range(_MAX_GAMMA + 1)]
         return rates.index(max(rates))
 
 
 def file_rate(path: Path) -> float:
-    """Bytes a second of reading a file in its order, past the system's cache where it can be."""
+    """Measure the bytes per second of sequential reading, bypassing the page cache if possible."""
     with contextlib.closing(mmap.mmap(-1, _READ)) as room, _opened(path) as file:
-        size = min(os.fstat(file).st_size, _MOST_READ) // _READ * _READ
+        size = min(os.fstat(file).st_size, _MAX_READ) // _READ * _READ
         begun = time.perf_counter()
         for place in range(0, size, _READ):
             os.preadv(file, [room], place)
@@ -71,9 +71,9 @@ def _opened(path: Path) -> Iterator[int]:
 def measure(
     source: Path, limits: Sequence[int | None], *, threads: int, rounds: int
 ) -> list[RoundCosts]:
-    """Costs with each limit of memory (bytes; None: everything in memory).
+    """Measure rounds at each memory limit (bytes; None: everything in memory).
 
-    Rounds of each gamma are timed one after another, ``rounds`` of them; seconds are medians.
+    For each gamma ``rounds`` rounds are timed one after another; seconds are medians.
     """
     from cassandra_spec.native.engine import Engine
 
@@ -90,7 +90,7 @@ def _measure(engine: Engine, rounds: int) -> RoundCosts:
     drafts: list[float] = []
     verify = []
     before = engine.streamed()
-    for gamma in range(_MOST_GAMMA + 1):
+    for gamma in range(_MAX_GAMMA + 1):
         steps, passes = time_rounds(engine, gamma, rounds)
         drafts += steps
         verify.append(statistics.median(passes))
@@ -110,14 +110,14 @@ def _measure(engine: Engine, rounds: int) -> RoundCosts:
 
 
 def costs_table(found: Sequence[RoundCosts], acceptances: Sequence[float]) -> str:
-    """A line for each engine."""
+    """Format one line per engine."""
     head = ["target in", "MB held", "MB read", "GB/s", "draft ms", "verify ms", "of 16 rows"]
     head += [f"tokens/s at {acceptance:g}, plain" for acceptance in acceptances]
     rows = []
     for one in found:
         cells = [one.where, f"{one.held / 1e6:,.0f}", f"{one.read / 1e6:,.0f}"]
         cells += ["-" if one.rate is None else f"{one.rate / 1e9:.2f}", f"{one.draft * 1e3:.1f}"]
-        cells += [f"{one.verify[gamma] * 1e3:.1f}" for gamma in (0, _MOST_GAMMA)]
+        cells += [f"{one.verify[gamma] * 1e3:.1f}" for gamma in (0, _MAX_GAMMA)]
         for acceptance in acceptances:
             best = one.best(acceptance)
             fast, plain = (one.tokens_per_second(gamma, acceptance) for gamma in (best, 0))
@@ -127,10 +127,10 @@ def costs_table(found: Sequence[RoundCosts], acceptances: Sequence[float]) -> st
 
 
 def gammas_table(found: Sequence[RoundCosts], acceptance: float) -> str:
-    """Tokens a second of every gamma, a column for each engine."""
+    """Format tokens per second of every gamma, one column per engine."""
     head = ["gamma", *(f"{one.where}, {one.held / 1e6:,.0f} MB" for one in found)]
     rows = [
         [str(gamma), *(f"{one.tokens_per_second(gamma, acceptance):.2f}" for one in found)]
-        for gamma in range(_MOST_GAMMA + 1)
+        for gamma in range(_MAX_GAMMA + 1)
     ]
     return text_table(head, rows)

@@ -24,7 +24,7 @@ from cassandra_spec.model.backends import BACKENDS, CheckedBackend, Opening
 from cassandra_spec.report.tables import text_table
 
 GAMMA = 7
-"""Tokens that a round drafts at most: a fixed number, so that counts do not depend on times."""
+"""Draft length, fixed so that counts do not depend on times."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Way:
 
     draft: DraftKind  # none: plainly
     schema: bool = True  # whether replies are under their schemas
-    grammar: bool = False  # whether what the schema makes certain is drafted
+    grammar: bool = False  # whether tokens that the schema determines are drafted
 
 
 WAYS = (
@@ -48,7 +48,7 @@ WAYS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What a way did for all prompts."""
+    """The results of one draft source over all prompts."""
 
     way: Way
     tokens: int  # of the replies, without the first of each, which is the prompt's

@@ -1,4 +1,4 @@
-"""What tables of n-grams know of a model's replies: candidates at each place, without a pass."""
+"""Measure how well tables of n-grams predict a model's replies, without passes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cassandra_spec.report.tables import markdown_table
 CHAIN = 3
 """Longest chain of first candidates that a verification checks."""
 
-_MOST = 1 << 53  # tokens that a file may name
+_MAX_TOKENS = 1 << 53  # tokens that a file may name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Known:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableFigures:
-    """What one table, up to one order, knows of the replies."""
+    """Figures of one table, up to one order, over the replies."""
 
     file: str
     own_tokens: int
@@ -58,7 +58,7 @@ def known_replies(
     threads: int | None,
     say: Callable[[str], object],
 ) -> list[Known]:
-    """The replies to the first turns, as the native engine decodes them plainly."""
+    """Generate the replies to the first turns by plain decoding in the native engine."""
     tokenizer = load_tokenizer(source)
     settings = Settings(
         draft="none", max_tokens=max_tokens, stop_tokens=stop_tokens(tokenizer, source)
@@ -77,7 +77,7 @@ def known_replies(
 def measure_tables(
     source: Path, tables: Sequence[Path], known: Sequence[Known]
 ) -> Iterator[TableFigures]:
-    """Figures of each table, with its orders up to 1, 2 and so on."""
+    """Yield the figures of each table, with its orders up to 1, 2 and so on."""
     for path in tables:
         whole, about = open_table(path, source), PackedFile(path).about
         for order in range(1, len(whole.orders) + 1):
@@ -88,7 +88,7 @@ def measure_tables(
 def figures(
     table: NgramTable, known: Sequence[Known], name: str, about: Mapping[str, Any]
 ) -> TableFigures:
-    """Figures of one table; ``about`` is what its file says of itself."""
+    """Compute the figures of one table; ``about`` is the metadata of its file."""
     return TableFigures(
         file=name,
         own_tokens=_tokens(about, "own_tokens", name),
@@ -103,7 +103,7 @@ def figures(
 
 def _tokens(about: Mapping[str, Any], field: str, name: str) -> int:
     found = about.get(field, 0)
-    if not is_integer(found, 0, _MOST):
+    if not is_integer(found, 0, _MAX_TOKENS):
         raise FileError(
             f"{name}: {field} must be a whole number from 0 on, not {reprlib.repr(found)}"
         )
@@ -129,7 +129,7 @@ def _named(table: NgramTable, tokens: Sequence[int], place: int) -> list[int]:
 
 
 def _chains(table: NgramTable, known: Sequence[Known]) -> float:
-    """Tokens per verification; the first token of a reply is that of the prompt's pass."""
+    """Return tokens per verification; the prompt's pass gives the first token of a reply."""
     emitted = rounds = 0
     for each in known:
         tokens = (*each.prompt, *each.reply)
@@ -149,7 +149,7 @@ _COLUMNS = (
 
 
 def lines(found: Sequence[TableFigures]) -> str:
-    """The table of all, in Markdown; in brackets, shares of all places."""
+    """Format one Markdown table; in brackets, shares of all positions."""
     return markdown_table(_COLUMNS, [_cells(each) for each in found])
 
 

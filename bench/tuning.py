@@ -1,4 +1,4 @@
-"""What a search of settings found, as text."""
+"""Format the result of a search of settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLUMNS = (
 
 
 def summary(scores: list[Score], destination: object) -> str:
-    """The best candidates, and the choice of Eq. 2 where it is another one."""
+    """Format the best candidates, and the choice of Eq. 2 if it differs."""
     best, by_eq_2 = scores[0], max(scores, key=lambda score: score.eq_2)
     table = text_table(["candidate", *_COLUMNS], [_cells(score) for score in scores[:_SHOWN]])
     found = f"{table}\n\n{destination}: {best.candidate.name}; best with {best_flags(best)}\n"
@@ -43,7 +43,7 @@ def save_best(path: Path, best: Score) -> None:
 
 
 def best_flags(score: Score) -> str:
-    """Flags of ``casspec generate`` for a candidate."""
+    """Return the flags of ``casspec generate`` for a candidate."""
     draft = f"--draft {score.draft} " if score.draft != "model" else ""
     return f"{draft}--gamma {score.gamma} --min-margin {score.min_margin:g}"
 

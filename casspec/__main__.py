@@ -1,4 +1,4 @@
-"""The command ``casspec``, as ``python -m cassandra_spec.casspec`` and as a script."""
+"""Run the command ``casspec``, as a script or as ``python -m cassandra_spec.casspec``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; 0, 2 for bad input and full disks, 130 or 143 when interrupted."""
+    """Run the command; return 0, 2 after bad input or a full disk, 130 or 143 if interrupted."""
     return run_command(_parser, lambda args: args.run(args), argv, name="casspec")
 
 

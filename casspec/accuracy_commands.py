@@ -1,4 +1,4 @@
-"""``casspec accuracy``: perplexity and agreement. Flags, and what they call."""
+"""Define ``casspec accuracy``: perplexity and agreement of packed models."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ examples:
   casspec accuracy unary mx exact --drafts
   casspec accuracy mx --source smollm2 --text own.txt --json
 
-The first line is the model itself, from --source or from the first packed model that is lossless.
-Rounding to 8 bits (one scale for each output channel) and Wanda's pruning are lossy compression to
-compare with, of linear weights. Errors are standard errors over windows. packing.md says more.
+The first row is the original model, from --source or from the first lossless packed model. The rows
+int8 (one scale per output channel) and Wanda (pruning) compress the linear weights lossily, for
+comparison. Errors are standard errors over windows. See docs/software/packing.md.
 """
 
 
 def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
-    text = "measure what compression does to a model's predictions"
+    text = "measure perplexity and agreement of packed models"
     parser = flags.add_command(subparsers, "accuracy", text, EPILOG, accuracy)
     parser.add_argument(
         "packed", metavar="PACKED", type=Path, nargs="+", help="directories of packed models"
     )
-    parser.add_argument("--source", metavar="SOURCE", help="the original model, as for pack")
-    flags.add_file(parser, "text", "text (default: one that comes along)")
-    flags.add_count(parser, "length", "tokens in a window", 512)
-    flags.add_count(parser, "tokens", "no more of the text than this (default: all)")
-    flags.add_file(parser, "calibration", "text or norms for Wanda, as for pack")
-    flags.add_switch(parser, "drafts", "the drafts of the packed models, too")
-    flags.add_switch(parser, "no-lossy", "no lossy compression to compare with")
-    flags.add_switch(parser, "json", "everything, for other programs")
+    parser.add_argument("--source", metavar="SOURCE", help="original model, as for pack")
+    flags.add_file(parser, "text", "text to predict (default: the bundled text)")
+    flags.add_count(parser, "length", "tokens per window", 512)
+    flags.add_count(parser, "tokens", "use the first N tokens of the text (default: all)")
+    flags.add_file(parser, "calibration", "calibration text or norms for Wanda, as for pack")
+    flags.add_switch(parser, "drafts", "also measure the drafts")
+    flags.add_switch(parser, "no-lossy", "leave out the lossy methods")
+    flags.add_switch(parser, "json", "print all figures as JSON")
     flags.add_quiet(parser)
 
 
 def accuracy(args: argparse.Namespace) -> int:
-    """``casspec accuracy``."""
+    """Run ``casspec accuracy``."""
     from cassandra_spec.bench.accuracy import accuracy_table
     from cassandra_spec.model.accuracy import candidates, original, table_rows
     from cassandra_spec.model.packing.calibration import HELD_OUT, read_text

@@ -1,4 +1,4 @@
-"""The command line of ``casspec``."""
+"""Build the command line of ``casspec``."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from cassandra_spec.casspec import (
 from cassandra_spec.report.commands import CommandParser
 
 DESCRIPTION = """\
-Pack the weights of a language model so that a draft pass reads a part of their bits and a target
-pass reads the rest: self-speculative decoding without a second model.
+Self-speculative decoding of language models without a second model: draft passes read some bits of
+the packed weights, target passes read all of them.
 """
 
 EPILOG = """\
 examples:
-  casspec pack smollm2 packed                     the demonstration model, lossless and fast
-  casspec pack ~/models/llama packed --preset paper  the paper's setting: 40 % pruned in the draft
-  casspec inspect packed --verify                 bits per weight by stream; every checksum
-  casspec generate packed --prompt "Why?"         a reply, with every figure beside it
-  casspec chat packed                             a conversation
-  casspec serve packed                            an OpenAI-compatible server
-  casspec unpack packed plain                     back to BF16 safetensors
-  casspec rtl --out build/rtl                     Verilog of the decoder
+  casspec pack smollm2 packed                     pack the demonstration model, losslessly
+  casspec pack ~/models/llama packed --preset paper  use the paper's settings
+  casspec inspect packed --verify                 show bits per weight, check the checksums
+  casspec generate packed --prompt "Why?"         print a reply and its figures
+  casspec chat packed                             chat in the terminal
+  casspec serve packed                            start an OpenAI-compatible server
+  casspec unpack packed plain                     convert back to BF16 safetensors
+  casspec rtl --out build/rtl                     export the decoder as Verilog
 
-exit codes: 0 done, 2 bad input (one line says what), 130 interrupted. Nothing is left behind but
-what an interrupted `pack` goes on with.
+exit codes: 0 success, 2 error (one line on stderr), 130 interrupted, 143 terminated. After an error
+or interrupt only the state that resumes an interrupted `pack` is kept.
 """
 
 
 def build_parser() -> CommandParser:
-    """The whole command line."""
+    """Build the parser of all commands."""
     parser = CommandParser(prog="casspec", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument(
         "--version", action="version", version=f"casspec {cassandra_spec.__version__}"

@@ -1,4 +1,4 @@
-"""``casspec generate`` and ``chat``: replies to prompts, with the figures beside them."""
+"""Define ``casspec generate`` and ``chat``, which print replies and their figures."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ examples:
   casspec generate packed --prompt "Hello." --draft hybrid --trace hello.html
   casspec generate packed --prompt "Hello." --max-tokens 64 --codec rtl --kv exact --kv-order token
 
-Each prompt gets a reply of its own. Without --temperature decoding is greedy, and the reply is
-token for token what --plain gives with the same --kv. The figures are over all replies;
-docs/software/runtime.md defines them. Ctrl-C ends with the text and the figures so far.
+Each prompt gets its own reply. Without --temperature decoding is greedy, and replies are identical,
+token for token, to those of --plain with the same --kv. Figures are totals over all replies;
+docs/software/runtime.md defines them. Ctrl-C prints the text and the figures so far.
 """
 
 CHAT_EPILOG = """\
@@ -51,26 +51,26 @@ examples:
   casspec chat packed --system "Answer in one sentence." --max-tokens 256
 
 Each line of input is a message; the model sees the whole conversation through its chat template.
-The end of the input (Ctrl-D) or Ctrl-C ends it, and prints the figures over all replies.
+Ctrl-D or Ctrl-C ends the conversation and prints the figures over all replies.
 """
 
 
 def register(subparsers: flags.Subparsers) -> None:
     """Add the commands."""
-    text = "reply to prompts by self-speculative decoding"
+    text = "generate replies to prompts"
     parser = flags.add_command(subparsers, "generate", text, GENERATE_EPILOG, _generate)
     model_flags.add_packed(parser)
-    flags.add_repeated(parser, "prompt", "TEXT", "")
-    text = "a prompt that is the text of a file, or with - of standard input, which is read too"
-    flags.add_repeated(parser, "prompt-file", "FILE", f"{text} if no prompt is given")
-    text = "prompts answered side by side, decoded plainly by the native backend; at most 16"
+    flags.add_repeated(parser, "prompt", "TEXT", "prompt")
+    text = "read a prompt from a file; -: from standard input, the default without prompts"
+    flags.add_repeated(parser, "prompt-file", "FILE", text)
+    text = "decode up to N prompts at once, without drafts (native backend; at most 16)"
     flags.add_count(parser, "batch", text, 1)
-    flags.add_switch(parser, "raw", "no chat template: the model goes on with the text")
-    flags.add_switch(parser, "json", "everything, for other programs")
-    text = "a page of HTML with what made each token, beside the same reply decoded plainly"
+    flags.add_switch(parser, "raw", "continue the prompt without a chat template")
+    flags.add_switch(parser, "json", "print replies and figures as JSON")
+    text = "write an HTML page with the source of each token, beside plain decoding"
     flags.add_file(parser, "trace", text)
     add_generation(parser)
-    text = "talk with a packed model, in several turns"
+    text = "chat with a packed model"
     parser = flags.add_command(subparsers, "chat", text, CHAT_EPILOG, _chat)
     model_flags.add_packed(parser)
     parser.set_defaults(raw=False, json=False, batch=1)
@@ -78,7 +78,7 @@ def register(subparsers: flags.Subparsers) -> None:
 
 
 def _generate(args: argparse.Namespace) -> int:
-    """``casspec generate``."""
+    """Run ``casspec generate``."""
     from cassandra_spec.drafting import Replies, SideBySide
     from cassandra_spec.model.output import file_place
     from cassandra_spec.model.trace import Recorder
@@ -103,7 +103,7 @@ def _generate(args: argparse.Namespace) -> int:
 
 
 def _chat(args: argparse.Namespace) -> int:
-    """``casspec chat``."""
+    """Run ``casspec chat``."""
     from cassandra_spec.drafting import Replies
 
     with open_backend(args) as (backend, settings):
@@ -119,7 +119,7 @@ def _chat(args: argparse.Namespace) -> int:
 
 
 def _turns(args: argparse.Namespace, replies: Replies) -> Iterator[Prompt]:
-    """The conversation up to each message of the user."""
+    """Yield the conversation up to each message of the user."""
     history = [{"role": "system", "content": args.system}] if args.system is not None else []
     shown = "> " if sys.stdin.isatty() else ""
     while line := _message(shown):
@@ -130,7 +130,7 @@ def _turns(args: argparse.Namespace, replies: Replies) -> Iterator[Prompt]:
 
 
 def _message(shown: str) -> str:
-    """The next line that is not empty; nothing at the end of the input."""
+    """Return the next line that is not empty, or an empty string at the end of the input."""
     print(shown, end="", file=sys.stderr, flush=True)
     for line in sys.stdin:
         if text := line.strip():
@@ -139,7 +139,7 @@ def _message(shown: str) -> str:
 
 
 def _prompts(args: argparse.Namespace) -> list[str]:
-    """The texts of ``--prompt``, then those of files; else standard input."""
+    """Return the texts of ``--prompt``, then of ``--prompt-file``, else of standard input."""
     files = args.prompt_file
     if not args.prompt and not files:
         if sys.stdin.isatty():
@@ -149,14 +149,14 @@ def _prompts(args: argparse.Namespace) -> list[str]:
 
 
 def _with_system(args: argparse.Namespace, prompt: str) -> Prompt:
-    """A prompt after the text of ``--system``."""
+    """Put the system message of ``--system`` before a prompt."""
     if args.system is None:
         return prompt
     return [{"role": "system", "content": args.system}, {"role": "user", "content": prompt}]
 
 
 def _print_outcome(outcome: Generation, args: argparse.Namespace) -> None:
-    """The end of a reply's line and the figures, or all as JSON; and which backend it was."""
+    """End the reply's line and print the figures, or print all as JSON; name the backend."""
     print(json.dumps(outcome.to_dict()) if args.json else "", flush=True)
     for choice, reason in args.reasons.items():
         if reason:

@@ -1,4 +1,4 @@
-"""What ``casspec generate`` prints: replies as they come, and tables of their figures."""
+"""Print the output of ``casspec generate``: the text of replies and tables of figures."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 class TextPrinter:
-    """Prints the pieces of replies as they come, with an empty line between replies."""
+    """Print pieces of replies as they arrive, with an empty line between replies."""
 
     def __init__(self) -> None:
         self._reply = 0
 
     def __call__(self, reply: int, text: str) -> None:
-        """Print the next piece of a reply, by its number."""
+        """Print the next piece of reply number ``reply``."""
         separator = "\n\n" if reply > self._reply else ""
         self._reply = reply
         print(separator + text, end="", flush=True)
 
 
 def print_figures(report: Report, kv_format: str) -> None:
-    """The figures, on standard error, so that the reply can be piped on."""
+    """Print the figures to standard error, so that the reply can be piped."""
     rows = [
         ["replies, tokens", f"{report.replies:,}, {report.tokens:,}"],
         ["gamma, draft", f"{report.gamma}, {report.draft}"],

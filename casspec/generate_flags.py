@@ -1,4 +1,4 @@
-"""Flags of ``casspec generate`` and ``chat``, and what they describe."""
+"""Add the flags of ``casspec generate`` and ``chat``, and build the objects they describe."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ AUTO, BF16 = "auto", "bf16"
 _MB = 10**6
 
 _SEGMENTS = {"golden": 1 << 16, "rtl": 1 << 14}
-"""Most values in a segment of keys and values; the gateware's encoder is built for that many."""
+"""Segment length limit for keys and values, in values; the gateware's encoder is built for it."""
 
 
 def add_generation(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say how replies are made."""
-    parser.add_argument("--system", metavar="TEXT", help="what the model is told before prompts")
-    flags.add_count(parser, "max-tokens", "of each reply", 128)
-    flags.add_repeated(parser, "stop", "TEXT", "ends a reply, and is not shown")
+    """Add the flags of replies: length, stop strings, drafts, sampling, backend."""
+    parser.add_argument("--system", metavar="TEXT", help="system message before each prompt")
+    flags.add_count(parser, "max-tokens", "length limit of each reply", 128)
+    flags.add_repeated(parser, "stop", "TEXT", "end a reply at TEXT, without printing it")
     text = (
-        "keep checksums of the weights in memory, and check them after the last reply (regions of"
-        " the file are always checked)"
+        "check the weights in memory against their checksums after the last reply (the file is"
+        " always checked)"
     )
     flags.add_switch(parser, "verify", text)
     add_drafts(parser)
@@ -54,13 +54,13 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
 
 
 def add_drafts(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say who drafts, and how much."""
+    """Add the flags of drafting: source and length of drafts, cache and levels."""
     parser.add_argument(
         "--gamma",
         type=_gamma,
         metavar="N",
-        help="draft length; `adaptive` (the default) adjusts it to acceptance and cost: measured"
-        " times with the native backend, bytes with torch",
+        help="draft length; `adaptive` (the default) adjusts it to acceptance and cost (measured"
+        " times with the native backend, bytes with torch)",
     )
     text = (
         "draft source: `model` (the packed draft weights), `lookup` (n-gram copies and table),"
@@ -70,38 +70,45 @@ def add_drafts(parser: argparse.ArgumentParser) -> None:
     text = "stop drafting after a token whose top logit exceeds the second by less than X"
     default = f"default {BEST_MARGIN}; 0 with a fixed --gamma"
     flags.add_number(parser, "min-margin", f"{text} ({default})")
-    flags.add_switch(parser, "plain", "the target alone, as with --gamma 0")
+    flags.add_switch(parser, "plain", "decode with the target only, as with --gamma 0")
     model_flags.add_draft_cache(parser)
     model_flags.add_levels(parser)
 
 
 def add_backend(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say what decodes, and how keys and values are kept."""
+    """Add the flags of the backend and of the KV cache."""
     group = parser.add_argument_group("backend")
     text = (
-        "torch's kernels on decoded weights, or native code on packed ones: fast; needs a C++"
-        " compiler; auto: native where it can be"
+        "`native`: C++ engine on packed weights (needs a C++ compiler); `torch`: PyTorch on"
+        " decoded weights; `auto`: native if it supports the model and the flags"
     )
     flags.add_choice(group, "backend", (AUTO, "torch", "native"), text)
     text = (
-        "what decodes for torch, and packs keys and values: native code where there is a compiler,"
-        " the reference, or the Verilated gateware; --kv-prune is always the reference's"
+        "codec of the torch backend's weights and KV cache: `auto` (native if a compiler is"
+        " installed), `golden` (the reference), `rtl` (the gateware in Verilator); --kv-prune"
+        " always uses the reference"
     )
     flags.add_choice(group, "codec", (AUTO, "golden", "rtl"), text)
-    text = "how the native target's weights are kept: 12 bits are lossless, too; auto: the faster"
+    text = (
+        "target weights in memory (native backend): BF16, or 12 bits, also lossless; `auto`: the"
+        " faster of both"
+    )
     flags.add_choice(group, "native-target", ("bf16", "packed12", AUTO), text)
-    flags.add_count(group, "threads", "of the native backend (default: all processors)")
-    text = "positions of prompt and reply, at most: chooses rotary angles (docs/software/native.md)"
+    flags.add_count(group, "threads", "threads of the native backend (default: all processors)")
+    text = (
+        "length limit of prompt and reply together; selects rotary angles (docs/software/native.md)"
+    )
     flags.add_count(group, "context", text)
     text = (
-        "MB for the native backend: a larger target is read from the file, for a --context of 2,048"
+        "memory limit in MB (native backend); a larger target is streamed from disk (--context then"
+        " defaults to 2,048)"
     )
     flags.add_count(group, "memory-limit", text)
     _add_kv(parser)
 
 
 def set_greedy(parser: argparse.ArgumentParser) -> None:
-    """In the place of the other flags of generation: greedy replies."""
+    """Set the attributes of the sampling flags to greedy decoding, without adding the flags."""
     parser.set_defaults(stop=[], temperature=0.0, top_k=None, top_p=None, seed=None)
     parser.set_defaults(raw=False, verify=False, batch=1)
 
@@ -110,36 +117,40 @@ def _gamma(text: str) -> Gamma:
     return ADAPTIVE if text == ADAPTIVE else int(text)
 
 
-_gamma.__name__ = "gamma"  # as argparse calls it in an error
+_gamma.__name__ = "gamma"  # the name in argparse's errors
 
 
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sampling")
-    flags.add_number(group, "temperature", "default 0: greedy", 0.0, "T")
-    flags.add_count(group, "top-k", "the N most likely tokens alone")
-    flags.add_number(group, "top-p", "the most likely of probability P", metavar="P")
-    flags.add_seed(group, "makes sampling repeatable")
+    flags.add_number(group, "temperature", "sampling temperature; 0: greedy (default 0)", 0.0, "T")
+    flags.add_count(group, "top-k", "sample from the N most likely tokens")
+    flags.add_number(
+        group, "top-p", "sample from the most likely tokens with total probability P", metavar="P"
+    )
+    flags.add_seed(group, "seed of the sampler, for repeatable replies")
 
 
 def _add_kv(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("keys and values")
+    group = parser.add_argument_group("KV cache (docs/software/kv.md)")
     text = (
-        "pack them in a scheme, losslessly with unary and exact (with the native backend, at about"
-        " 12 bits a value); mx rounds what the target reads, and needs torch; bf16: not packed"
+        "format of the KV cache: `unary` and `exact` are lossless (about 12 bits a value with the"
+        " native backend), `mx` rounds the target's values and needs torch, `bf16` is unpacked"
     )
     flags.add_choice(group, "kv", (BF16, *SCHEMES), text)
-    flags.add_count(group, "kv-truncated", "low bits that the draft does not read", 4, low=0)
-    text = "what a draft puts in their place"
+    flags.add_count(
+        group, "kv-truncated", "low bits of each value that the draft does not read", 4, low=0
+    )
+    text = "value of the low bits that the draft does not read"
     flags.add_choice(group, "kv-fill", ("zero", "midpoint"), text, "midpoint")
-    flags.add_count(group, "kv-group", "values of an exponent", 32)
-    flags.add_count(group, "kv-block", "positions in a block", 32)
-    text = "of the values in a block (docs/software/kv.md)"
+    flags.add_count(group, "kv-group", "values that share one exponent", 32)
+    flags.add_count(group, "kv-block", "positions per block", 32)
+    text = "order of the values in a block"
     flags.add_choice(group, "kv-order", ("channel", "token"), text)
-    text = "largest values of each vector that the draft has (order token; default all)"
+    text = "values of each vector that the draft reads, the N largest (order token; default all)"
     flags.add_count(group, "kv-keep", text)
-    text = "smallest part of each position that the draft does without (default 0)"
+    text = "part of each position's values, the smallest, that the draft reads as 0 (default 0)"
     flags.add_number(group, "kv-prune", text, 0.0, "FRACTION")
-    flags.add_switch(group, "kv-whole", "the draft reads all bits of keys and values")
+    flags.add_switch(group, "kv-whole", "let the draft read all bits of keys and values")
 
 
 # --- flags without effect -------------------------------------------------------------------------
@@ -174,11 +185,11 @@ def refuse_ignored(args: argparse.Namespace) -> None:
         raise CassandraError(line)
 
 
-# --- what the flags describe ----------------------------------------------------------------------
+# --- objects that the flags describe --------------------------------------------------------------
 
 
 def choose_backend(args: argparse.Namespace) -> str:
-    """Put a backend in the place of ``auto``; why this one, if it was to be chosen."""
+    """Replace ``auto`` by a backend; return the reason, or nothing if the flag names one."""
     from cassandra_spec.golden.model_config import read_config
     from cassandra_spec.model.packing.packer import open_packed
 
@@ -192,7 +203,7 @@ def choose_backend(args: argparse.Namespace) -> str:
 
 
 def choose_target(args: argparse.Namespace) -> str:
-    """Put a form of the native target in the place of ``auto``; why it, if it was to be chosen."""
+    """Replace ``auto`` by a native target; return the reason, or nothing if the flag names one."""
     if args.native_target != AUTO:
         return ""
     if args.memory_limit is not None:
@@ -211,7 +222,7 @@ def choose_target(args: argparse.Namespace) -> str:
 
 
 def _against_native(args: argparse.Namespace) -> str:
-    """Why the native backend cannot be used; nothing if it can."""
+    """Return why the native backend cannot be used, or an empty string."""
     from cassandra_spec.model.backends import native_obstacle
     from cassandra_spec.native.engine_binding import MOST
 
@@ -226,7 +237,7 @@ def _against_native(args: argparse.Namespace) -> str:
 
 @contextmanager
 def open_backend(args: argparse.Namespace) -> Iterator[tuple[CheckedBackend, Settings]]:
-    """The model and the settings of a command's flags, which are checked first."""
+    """Check a command's flags, then open the model; yield the backend and the settings."""
     from cassandra_spec.model.backends import BACKENDS
 
     reason = choose_backend(args)
@@ -242,7 +253,7 @@ def open_backend(args: argparse.Namespace) -> Iterator[tuple[CheckedBackend, Set
 
 
 def identity_of(args: argparse.Namespace) -> list[object]:
-    """What replies and their times depend on beside settings and prompts, as JSON."""
+    """Return, as JSON, all besides settings and prompts that replies and their times depend on."""
     from cassandra_spec.model.packing.packer import open_packed
 
     table = args.table and args.table.stat()
@@ -253,7 +264,7 @@ def identity_of(args: argparse.Namespace) -> list[object]:
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
-    """How replies are made, once the backend is chosen."""
+    """Return the settings of replies; the backend must have been chosen."""
     gamma = ADAPTIVE if args.gamma is None else args.gamma
     margin = default_margin(gamma) if args.min_margin is None else args.min_margin
     return Settings(
@@ -270,7 +281,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
 
 
 def opening_of(args: argparse.Namespace) -> Opening:
-    """How the chosen backend opens the model."""
+    """Return the options with which the chosen backend opens the model."""
     from cassandra_spec.model.backends import Opening
 
     shared = {"table": args.table, "verify": args.verify, "context": args.context}
@@ -287,7 +298,7 @@ def opening_of(args: argparse.Namespace) -> Opening:
 
 
 def _hardware(source: Path) -> Format:
-    """What a decoder is built for that reads a packed model, keys and values included."""
+    """Return the format fields of a decoder for a packed model and its KV cache."""
     from cassandra_spec.model.packing.packer import open_packed
 
     names = ("codebook", "beat", "window", "superblock")
@@ -319,7 +330,7 @@ def _key_values(args: argparse.Namespace) -> KeyValueFormat | None:
 
 
 def _encoder(args: argparse.Namespace, kv: KeyValueFormat | None) -> Encoder | None:
-    """The gateware, made for the format of keys and values; None: golden's encoder."""
+    """Return the gateware's encoder for the format of the KV cache; None: golden's encoder."""
     if args.codec != "rtl" or kv is None or kv.prune:
         return None
     from cassandra_spec.rtl.encode.types import EncoderConfig
@@ -329,7 +340,7 @@ def _encoder(args: argparse.Namespace, kv: KeyValueFormat | None) -> Encoder | N
 
 
 def _codec(args: argparse.Namespace) -> Codec | None:
-    """Native code where there is a compiler, golden's, or the gateware made for the format."""
+    """Return the codec of ``--codec``; None: golden's."""
     if args.codec == "golden":
         return None
     if args.codec == AUTO:

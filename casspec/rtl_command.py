@@ -1,4 +1,4 @@
-"""``casspec rtl``: the gateware as Verilog."""
+"""Define ``casspec rtl``, which exports the gateware as Verilog."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from cassandra_spec.report import flags
 
 EPILOG = """\
 tops:
-  decoder  streams in, values out: docs/hardware/decoder.md
-  dma      the decoder behind registers (AXI4-Lite) and a read master (AXI4): integration.md
-  array    decoders that share a read master; their values leave as one stream, in order
-  encoder  values in, regions out: docs/hardware/encoder.md
-  encoder-dma  the encoder behind registers and a write master (AXI4)
+  decoder      streams to values (docs/hardware/decoder.md)
+  dma          decoder with registers (AXI4-Lite) and a read master (AXI4)
+  array        several decoders that share a read master, with one output stream, in order
+  encoder      values to regions (docs/hardware/encoder.md)
+  encoder-dma  encoder with registers (AXI4-Lite) and a write master (AXI4)
 
 examples:
   casspec rtl
@@ -29,57 +29,65 @@ examples:
   casspec rtl --tested
 
 Each configuration gets a Verilog file, a file list (.f), a FuseSoC core, timing constraints (.sdc)
-and a table of its ports (.ports.json). Those with registers also get a C header (.h) and regs/:
-the registers as SystemRDL and, with the extra `registers` installed, as HTML, Markdown, IP-XACT and
-a UVM model.
+and a table of its ports (.ports.json). Tops with registers also get a C header (.h) and regs/: the
+registers as SystemRDL and, with the extra `registers` installed, as HTML, Markdown, IP-XACT and a
+UVM model. docs/hardware/integration.md describes the registers and the AXI interfaces.
 """
 
 TOPS = ("decoder", "dma", "array", "encoder", "encoder-dma")
 
 DMA_FLAGS = {
-    "decoders": "decoders that share the read master: 2, 4, 8 (array; default 4)",
-    "bus": "bits of the AXI data bus (default: what the decoders take in a cycle)",
-    "burst": "bytes of the longest burst (default 256)",
-    "buffer": "bytes of read data that each region of a decoder may have ahead (default 2048)",
-    "queue": "descriptors in the queue (default 8)",
-    "books": "codebooks that are kept for descriptors to name (default 4)",
-    "reorder": "values that each decoder may be ahead of the output (array; default 16384)",
-    "address": "bits of an address (default 64)",
+    "decoders": "number of decoders: 2, 4 or 8 (array; default 4)",
+    "bus": "width of the AXI data bus in bits (default: the decoders' input per cycle)",
+    "burst": "longest burst in bytes (default 256)",
+    "buffer": "prefetch buffer of each region of a decoder, in bytes (default 2048)",
+    "queue": "depth of the descriptor queue (default 8)",
+    "books": "number of codebooks that descriptors can refer to (default 4)",
+    "reorder": "reorder buffer of each decoder, in values (array; default 16384)",
+    "address": "address width in bits (default 64)",
 }
 
 ENCODER_FLAGS = {
-    "vector": "most values in a vector, a power of two (default 128)",
-    "group": "most values in a group, a power of two (default 128)",
-    "segment": "most values in a segment (default 16384)",
-    "values_per_cycle": "values that go in in a cycle, 4 or more (default: as many as lanes)",
-    "results": "results that may wait for software (encoder-dma; default 8)",
-    "outstanding": "bursts of a region that may wait for a response (encoder-dma; default 8)",
+    "vector": "longest vector in values, a power of two (default 128)",
+    "group": "largest group in values, a power of two (default 128)",
+    "segment": "longest segment in values (default 16384)",
+    "values_per_cycle": "input values per cycle, at least 4 (default: --lanes)",
+    "results": "depth of the result queue (encoder-dma; default 8)",
+    "outstanding": "outstanding write bursts per region (encoder-dma; default 8)",
 }
 
 
 def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
-    text = "export the decoder, alone or behind AXI, as Verilog"
+    text = "export the decoder or the encoder as Verilog"
     parser = flags.add_command(subparsers, "rtl", text, EPILOG, rtl)
-    flags.add_folder(parser, "out", "directory to write into", "build/rtl", dest="destination")
-    flags.add_choice(parser, "top", TOPS, "what to export")
-    text = "instead: the configurations that `make lint` checks, of every top"
+    flags.add_folder(parser, "out", "output directory", "build/rtl", dest="destination")
+    flags.add_choice(parser, "top", TOPS, "module to export")
+    text = "export the configurations of all tops that `make lint` checks, instead"
     flags.add_switch(parser, "tested", text)
-    text = "values in a cycle; several make several modules (default 16)"
+    text = "values per cycle; several numbers export several modules (default 16)"
     flags.add_some(parser, "lanes", text, (16,), (8, 16, 32), type=int)
-    flags.add_some(parser, "schemes", "default: all", SCHEMES, SCHEMES)
-    parser.add_argument(
-        "--codebook", type=int, choices=(16, 32), default=16, help="entries (default 16)"
+    flags.add_some(
+        parser, "schemes", "schemes that the module supports (default: all)", SCHEMES, SCHEMES
     )
-    text = "a target's beat in two cycles, or in each: full reads formats of lead 2"
+    parser.add_argument(
+        "--codebook",
+        type=int,
+        choices=(16, 32),
+        default=16,
+        help="entries per codebook (default 16)",
+    )
+    text = "beats of the target per cycle: `half` or `full` (one; reads formats with lead 2)"
     flags.add_choice(parser, "target-rate", ("half", "full"), text)
-    text = "decoders that also decode pruned_exponent = coded (unary)"
+    text = "also decode formats with pruned_exponent = coded (unary)"
     flags.add_switch(parser, "coded", text)
-    text = "least and most t of the segments that decoders read (default 0 7)"
+    text = "range of supported values of the format's `truncated` (default 0 7)"
     parser.add_argument("--truncated", nargs=2, type=int, metavar=("LEAST", "MOST"), help=text)
-    parser.add_argument("--window", type=int, metavar="N", help="rows of unary codes in a cycle")
-    parser.add_argument("--superblock", type=int, metavar="N", help="bytes, a multiple of 128")
-    text = "period of the clock in the constraints, in ns (default 2)"
+    parser.add_argument("--window", type=int, metavar="N", help="rows of unary code read per cycle")
+    parser.add_argument(
+        "--superblock", type=int, metavar="N", help="bytes per memory transfer, a multiple of 128"
+    )
+    text = "clock period of the constraints in ns (default 2)"
     flags.add_number(parser, "period", text, metavar="NS")
     for title, sizes in (("dma and array", DMA_FLAGS), ("encoder", ENCODER_FLAGS)):
         group = parser.add_argument_group(title)
@@ -88,7 +96,7 @@ def register(subparsers: flags.Subparsers) -> None:
 
 
 def rtl(args: argparse.Namespace) -> int:
-    """``casspec rtl``."""
+    """Run ``casspec rtl``."""
     from cassandra_spec.rtl.common.command import DecoderConfig
     from cassandra_spec.synth.export import DEFAULT_CONFIGS, PERIOD, choose, export_all
 

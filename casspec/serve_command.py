@@ -1,4 +1,4 @@
-"""``casspec serve``: an OpenAI-compatible server of a packed model."""
+"""Define ``casspec serve``, an OpenAI-compatible server of a packed model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cassandra_spec.serve.app import Served
 
 KEY = "CASSPEC_API_KEY"
-"""The variable of the environment that has the key, too: a command line can be seen by others."""
+"""Environment variable for the API key; other users can see a command line."""
 
 EPILOG = f"""\
 examples:
@@ -35,15 +35,15 @@ examples:
   curl http://127.0.0.1:8000/v1/chat/completions -H "Content-Type: application/json" \\
     -d '{{"model": "packed", "messages": [{{"role": "user", "content": "Why?"}}]}}'
 
-Requests are decoded together, and each gets the reply that it gets alone. Ctrl-C or SIGTERM ends
-the server when the replies that run are complete, and a second one at once.
-docs/software/serving.md has the interface, its limits and what is guaranteed.
+Requests are decoded in batches; batching does not change replies. Ctrl-C or SIGTERM lets running
+requests finish; a second one stops the server at once. docs/software/serving.md describes the API,
+its limits and its guarantees.
 """
 
 
 def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
-    text = "serve a packed model to OpenAI clients"
+    text = "start an OpenAI-compatible server"
     parser = flags.add_command(subparsers, "serve", text, EPILOG, _serve)
     model_flags.add_packed(parser)
     _add_server(parser)
@@ -54,28 +54,28 @@ def register(subparsers: flags.Subparsers) -> None:
 
 def _add_server(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("server")
-    text = "to listen on (default 127.0.0.1: this machine alone)"
+    text = "IP address to listen on (default 127.0.0.1: local clients only)"
     group.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help=text)
-    text = "default 8000; 0: any that is free"
+    text = "port to listen on; 0: any free port (default 8000)"
     group.add_argument("--port", metavar="N", type=integer(0, 65535), default=8000, help=text)
-    text = f"that requests must have (or {KEY} in the environment)"
+    text = f"API key that clients must send (default: ${KEY})"
     group.add_argument("--api-key", metavar="KEY", default=os.environ.get(KEY, ""), help=text)
-    text = "answer requests for this host name, too; *.example.org: for all below it"
+    text = "also accept requests for this host name, or for all of a domain (*.example.org)"
     flags.add_repeated(group, "allowed-host", "NAME", text)
-    text = "let pages of this origin ask the server, such as https://example.org"
+    text = "allow requests from web pages of this origin, such as https://example.org"
     flags.add_repeated(group, "cors-origin", "URL", text)
-    text = "of the model, for clients (default: that of its directory)"
+    text = "model name in the API (default: name of the directory)"
     group.add_argument("--name", metavar="NAME", help=text)
-    flags.add_count(group, "slots", "requests that are decoded together", 8)
-    flags.add_count(group, "queue", "requests that wait beyond that", 64, low=0)
-    flags.add_count(group, "max-tokens", "of a reply, at most", 1024)
-    flags.add_count(group, "max-body", "bytes of a request, at most", 1 << 20)
-    text = "of requests that say none (default 0: greedy)"
+    flags.add_count(group, "slots", "requests decoded at once", 8)
+    flags.add_count(group, "queue", "requests that may wait for a slot", 64, low=0)
+    flags.add_count(group, "max-tokens", "length limit of a reply, in tokens", 1024)
+    flags.add_count(group, "max-body", "size limit of a request, in bytes", 1 << 20)
+    text = "temperature of requests without one; 0: greedy (default 0)"
     flags.add_number(group, "default-temperature", text, 0.0, "T")
 
 
 def _serve(args: argparse.Namespace) -> int:
-    """``casspec serve``."""
+    """Run ``casspec serve``."""
     from cassandra_spec.model.backends import BACKENDS
     from cassandra_spec.serve.server import open_server
 
@@ -96,7 +96,7 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _hosts(args: argparse.Namespace) -> tuple[str, ...]:
-    """Return the names that the server has beside those of localhost."""
+    """Return the accepted host names besides those of localhost."""
     for name in args.allowed_host:
         if not re.fullmatch(r"(\*\.)?[A-Za-z0-9.:-]+", name):
             raise CassandraError(

@@ -1,4 +1,4 @@
-"""``casspec system``: what the format buys on a device. Flags, and what they call."""
+"""Define ``casspec system``, which estimates decoding speed on a device."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ examples:
   casspec system estimate --device npu --model packed --scheme exact --report run.json
   casspec system estimate --device npu --model packed --scheme mx --gamma 3 --acceptance-file a.json
 
-acceptance is accepted over drafted tokens, or, with --kind conditional, the chance that a token is
-accepted when all before it were: a larger number for the same draft. Devices, models and schemes:
-docs/hardware/system.md; a wrong name lists the known ones.
+--acceptance is the ratio of accepted to drafted tokens or, with --kind conditional, the probability
+that a token is accepted if all before it were, a larger number for the same draft.
+docs/hardware/system.md lists devices, models and schemes; so does the error for an unknown name.
 """
 
 REPRODUCE_EPILOG = """\
@@ -37,14 +37,14 @@ examples:
   casspec system reproduce --out build/system
   casspec system reproduce --synthesis build/synth --acceptance-file acceptance.json
 
-Prints the paper's figures beside the model's, the reasons for differences, and what is beyond the
-paper; --out also writes them as Markdown, and plots as SVG.
+Prints the paper's figures beside the model's, the reasons for differences, and estimates that go
+beyond the paper.
 """
 
 
 def register(subparsers: flags.Subparsers) -> None:
-    """Add the command and its parts."""
-    text = "estimate what the format buys on a device"
+    """Add the command and its subcommands."""
+    text = "estimate decoding speed on a device"
     inner = flags.add_command(subparsers, "system", text, EPILOG).add_subparsers(
         metavar="COMMAND", required=True
     )
@@ -53,51 +53,59 @@ def register(subparsers: flags.Subparsers) -> None:
 
 
 def _add_reproduce(subparsers: flags.Subparsers) -> None:
-    text = "compute the paper's figures beside its own"
+    text = "compute the paper's figures and compare them"
     parser = flags.add_command(subparsers, "reproduce", text, REPRODUCE_EPILOG, _reproduce)
-    text = "report for Table V, or a folder of them: build/synth after make synth"
+    text = "synthesis report for Table V, or a folder of reports (build/synth after `make synth`)"
     flags.add_file(parser, "synthesis", text)
-    text = "acceptance for our schemes, as `casspec bench acceptance --json` has it"
+    text = "acceptance of our schemes, from `casspec bench acceptance --json`"
     flags.add_file(parser, "acceptance-file", text)
-    text = "Markdown whose marked tables are brought up to date (docs/results/system.md)"
+    text = "update the marked tables of this Markdown file (docs/results/system.md)"
     flags.add_file(parser, "document", text)
-    text = "also write reproduction.md and plots (SVG) into this directory"
+    text = "write reproduction.md and plots (SVG) to this directory"
     flags.add_folder(parser, "out", text, dest="destination")
 
 
 def _add_estimate(subparsers: flags.Subparsers) -> None:
-    text = "answer for one device and model"
+    text = "estimate for one device and model"
     parser = flags.add_command(subparsers, "estimate", text, ESTIMATE_EPILOG, _estimate)
-    parser.add_argument("--device", required=True, metavar="X", help="name, or a .toml file")
-    text = "name, a config.json, or its directory"
+    parser.add_argument(
+        "--device", required=True, metavar="X", help="device: a name, or a .toml file"
+    )
+    text = "model: a name, a config.json, or its directory"
     parser.add_argument("--model", required=True, metavar="Y", help=text)
-    parser.add_argument("--scheme", required=True, metavar="S", help="name of a format")
-    text = "0 to 1 (default: SmolLM2's, where it was measured at this gamma)"
+    parser.add_argument("--scheme", required=True, metavar="S", help="name of the packed format")
+    text = "acceptance, 0 to 1 (default: SmolLM2's, if measured at this gamma)"
     flags.add_number(parser, "acceptance", text, metavar="A")
-    flags.add_choice(parser, "kind", ("drafted", "conditional"), "what the acceptance counts")
+    flags.add_choice(
+        parser, "kind", ("drafted", "conditional"), "definition of --acceptance, see below"
+    )
     gamma = parser.add_mutually_exclusive_group(required=True)
-    gamma.add_argument("--gamma", type=int, metavar="G", help="drafted tokens in a round, 0 to 8")
-    text = "gamma and acceptance of a run: the output of casspec generate --json"
+    gamma.add_argument("--gamma", type=int, metavar="G", help="drafted tokens per round, 0 to 8")
+    text = "take gamma and acceptance from the output of `casspec generate --json`"
     flags.add_file(gamma, "report", text)
-    text = "acceptance and bits of the scheme at this gamma, as `casspec bench acceptance --json`"
-    flags.add_file(parser, "acceptance-file", f"{text} has them")
-    parser.add_argument("--label", metavar="L", help="which of several rows of that file")
-    text = "values per cycle of the decoders, as `make sim` printed them"
+    text = "take acceptance and bits from the output of `casspec bench acceptance --json`"
+    flags.add_file(parser, "acceptance-file", text)
+    parser.add_argument("--label", metavar="L", help="row of --acceptance-file, if several match")
+    text = "take the decoders' values per cycle from the output of `make sim`"
     flags.add_file(parser, "sim-file", text)
     default = "deepseek-r1-distill-llama-8b"
-    text = f"lengths of the paper's Table I (default {default}, 222 and 5708)"
+    text = f"prompt and output lengths from the paper's Table I (default {default}: 222 and 5708)"
     parser.add_argument("--workload", default=default, metavar="W", help=text)
-    parser.add_argument("--prompt", type=int, metavar="N", help="tokens of the prompt instead")
-    parser.add_argument("--output", type=int, metavar="N", help="tokens to generate instead")
-    text = "requests at once, 1 to 16 (default 1)"
+    parser.add_argument(
+        "--prompt", type=int, metavar="N", help="prompt length in tokens, instead of the workload's"
+    )
+    parser.add_argument(
+        "--output", type=int, metavar="N", help="output length in tokens, instead of the workload's"
+    )
+    text = "batch size, 1 to 16 (default 1)"
     parser.add_argument("--batch", type=int, default=1, metavar="N", help=text)
     text = "cached tokens that a draft reads, sinks included (default: all)"
     parser.add_argument("--window", type=int, metavar="N", help=text)
-    flags.add_switch(parser, "json", "everything, for other programs")
+    flags.add_switch(parser, "json", "print the estimate as JSON")
 
 
 def _estimate(args: argparse.Namespace) -> int:
-    """``casspec system estimate``."""
+    """Run ``casspec system estimate``."""
     from cassandra_spec.system import Workload, estimate
     from cassandra_spec.system.figures.paper_file import lengths
     from cassandra_spec.system.report import page
@@ -132,7 +140,7 @@ def _estimate(args: argparse.Namespace) -> int:
 
 
 def _packed_bits(args: argparse.Namespace) -> dict[str, Bits] | None:
-    """Bits of weights and head, if the model is a packed directory."""
+    """Return bits of weights and head if the model is a packed directory, else None."""
     from cassandra_spec.golden import CassandraError
     from cassandra_spec.golden.file import PackedFile, SafetensorsFile
     from cassandra_spec.model.packing.inspection import bits_by_part
@@ -153,7 +161,7 @@ def _packed_bits(args: argparse.Namespace) -> dict[str, Bits] | None:
 
 
 def _reproduce(args: argparse.Namespace) -> int:
-    """``casspec system reproduce``."""
+    """Run ``casspec system reproduce``."""
     from cassandra_spec.system.figures.silicon import load_reports
     from cassandra_spec.system.measured import load_acceptance
     from cassandra_spec.system.report import everything, fill_tables, save

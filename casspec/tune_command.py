@@ -1,4 +1,4 @@
-"""``casspec tune``: the best settings of a model."""
+"""Define ``casspec tune``, which searches the best settings of a model."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ examples:
   casspec tune model tuned.toml --cluster 10.0.0.1:8786
   casspec pack smollm2 packed --recipe tuned.toml
 
-Measures candidates on 8 prompts that no other figure is taken of, coarse to fine, each with the
-gamma and the minimum margin that suit it best, and writes the best as a file that `casspec pack
---recipe` takes. What was measured is kept in OUT.state.json: run the command again to go on.
-Scheme mx rounds the target and takes part only if it is named.
+The search goes from coarse to fine. It measures each candidate on 8 development prompts, which no
+benchmark uses, with the candidate's best gamma and minimum margin, and writes the best candidate as
+a recipe for `casspec pack --recipe`. Measurements are kept in OUT.state.json; run the command again
+to resume. Scheme mx is lossy and is searched only if --schemes names it.
 docs/software/acceptance.md describes the search and both objectives.
 """
 
 
 def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
-    text = "search the best settings of a model"
+    text = "search the best pack settings for a model"
     parser = flags.add_command(subparsers, "tune", text, EPILOG, tune)
     model_flags.add_study_flags(parser)
-    flags.add_destination(parser, "file for `pack --recipe`", "OUT")
-    text = "to search (default: those with an exact target)"
+    flags.add_destination(parser, "recipe to write (.toml)", "OUT")
+    text = "schemes to search (default: the lossless ones)"
     flags.add_some(parser, "schemes", text, ("unary", "exact"), SCHEMES)
-    flags.add_file(parser, "plot", "the Pareto front, as SVG")
+    flags.add_file(parser, "plot", "write the Pareto front (SVG)")
     flags.add_cluster(parser)
 
 
 def tune(args: argparse.Namespace) -> int:
-    """``casspec tune``."""
+    """Run ``casspec tune``."""
     from cassandra_spec.bench.tuning import save_best, summary
     from cassandra_spec.golden.model_types import layer_numbers
     from cassandra_spec.model.output import write_file

@@ -1,4 +1,4 @@
-"""Ways to decode, written as a word and options: ``packed draft=hybrid gamma=7``."""
+"""Parse and open ways to decode, such as ``packed draft=hybrid gamma=7``."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from cassandra_spec.bench.conform.local import Vocabulary
     from cassandra_spec.bench.conform.replies import Way
 
-_POSITIONS = 1 << 13  # of llama.cpp's context, at most
+_POSITIONS = 1 << 13  # limit of llama.cpp's context
 
 
 def open_ways(
     stack: contextlib.ExitStack, texts: tuple[str, str], *, max_tokens: int, raw: bool
 ) -> tuple[Way, Way]:
-    """Both ways, open until the stack is left.
+    """Parse both ways, then open them until the stack closes.
 
-    Both are read first. Raises :class:`CassandraError`, or ends as a parser does, in one line.
+    Raises :class:`CassandraError`, or exits with a parser's error line.
     """
     one, other = (_read(text, max_tokens=max_tokens, raw=raw) for text in texts)
     return one.open(stack, one, other), other.open(stack, other, one)
 
 
 def _read(text: str, **shared: object) -> argparse.Namespace:
-    """The options of a way: those of the flags of its kind, without the dashes."""
+    """Parse a way; its options are the flags of its kind, without the dashes."""
     try:
         what, *options = shlex.split(text)
     except ValueError as error:

@@ -53,7 +53,9 @@ class CheckedBackend(Backend, Protocol):
         """Most positions of a sequence."""
 
     def passes(self, positions: int) -> Pass:
-        """Passes over one sequence of at most so long; no reply may be decoded between them."""
+        """Return passes over one sequence of at most ``positions``; no reply may be decoded
+        between.
+        """
 
     def verify(self) -> None:
         """Raise :class:`CassandraError` if the weights in memory have changed."""
@@ -61,7 +63,7 @@ class CheckedBackend(Backend, Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Opening:
-    """How a backend opens a packed model."""
+    """Options with which a backend opens a packed model."""
 
     table: Path | None = None  # of n-grams
     verify: bool = False  # keep checksums of the weights in memory
@@ -70,8 +72,8 @@ class Opening:
     memory_limit: int | None = None  # bytes of the native engine; what is beyond stays in the file
     sequences: int = 1  # side by side, of the native engine
     context: int | None = None  # positions of a sequence; None: what the model takes unasked
-    codec: Codec | None = None  # what decodes for torch; None: golden's
-    encoder: Encoder | None = None  # what packs torch's keys and values; None: golden's
+    codec: Codec | None = None  # decodes weights for torch; None: golden's
+    encoder: Encoder | None = None  # packs torch's keys and values; None: golden's
     kv: KeyValueFormat | None = None  # of keys and values; None: BF16
 
 
@@ -112,7 +114,7 @@ def _open_native(source: Path, opening: Opening, settings: Settings) -> Iterator
 
 
 def _chunk_sealer(opening: Opening) -> ChunkSealer | None:
-    """What packs keys and values for the native engine."""
+    """Return the function that packs keys and values for the native engine."""
     if opening.kv is None:
         return None
     if not opening.kv.lossless:
@@ -177,22 +179,22 @@ class _Native:
     def rounds(
         self, prompt: Sequence[int], settings: Settings, counters: Counters, **ends: Any
     ) -> Iterator[list[int]]:
-        """Rounds of the engine; tokens are sampled beside it."""
+        """Run the engine's rounds; tokens are sampled in Python."""
         if settings.sampling != GREEDY:
             table = self._engine.table
             return sampled_rounds(self._engine, prompt, settings, counters, table=table, **ends)
         return self._engine.rounds(prompt, settings, counters, **ends)
 
     def passes(self, positions: int) -> Pass:
-        """Of the engine."""
+        """Return the engine's passes."""
         return lambda tokens, position, last: self._engine.forward(tokens, position, last=last)
 
     def stop_tokens(self) -> frozenset[int]:
-        """Tokens that end a reply, by the tokenizer and by the model's files."""
+        """Return the tokens that end a reply, by the tokenizer and the model's files."""
         return self._stops
 
     def sequences(self, counters: Counters | None = None, *, keep: bool = False) -> Sequences:
-        """In the slots of the engine."""
+        """Open the sequences of the engine, one per slot."""
         return Batch(self._engine, counters, keep=keep)
 
 
@@ -204,7 +206,7 @@ BACKENDS: dict[str, Callable[[Path, Opening, Settings], AbstractContextManager[C
 
 
 def native_obstacle(source: Path) -> str:
-    """Why native code cannot run a model on this machine; nothing if it can."""
+    """Return why native code cannot run a model on this machine, or an empty string."""
     config = read_config(source)
     try:
         read_model_config(config)

@@ -1,8 +1,8 @@
-"""Baking a table of n-grams from a model's own text (docs/software/table.md).
+"""Bake a table of n-grams from a model's own text (docs/software/table.md).
 
 Each conversation has a user turn that the model samples, at temperature 1, behind the opening of
 its chat template, and the greedy reply to it. A conversation depends on the seed and its number
-alone, so work that was interrupted goes on, and the same seed gives the same table.
+alone, so an interrupted run can be resumed, and the same seed gives the same table.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from cassandra_spec.model.output import resumable_file
 from cassandra_spec.model.packing.calibration import read_text
 from cassandra_spec.model.packing.packer import open_packed
 
-_VERSION = 1  # of what a seed and a number make
+_VERSION = 1  # of the conversation that a seed and a number give
 _PIECE = 1 << 16  # characters of a text that are tokenised together
 _MOST_EMPTY = 100  # user turns without text, one after another
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Baking:
-    """What a table is made of, and how large it is."""
+    """Settings of a table: its texts and its size."""
 
     tokens: int = 50_000  # of the model's own conversations, at least
     texts: tuple[Path, ...] = ()  # of the user's own: text, or prompts in JSON lines (.jsonl)
@@ -60,12 +60,12 @@ class Baking:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Baked:
-    """What baking has done."""
+    """Results of baking."""
 
     entries: int
     bytes: int  # of the file
     own_tokens: int  # of the model's own conversations
-    text_tokens: int  # of texts, and of conversations that begin with their prompts
+    text_tokens: int  # tokens of texts, and of conversations that begin with their prompts
     resumed: int  # conversations that an interrupted run had made
 
 
@@ -98,7 +98,7 @@ def bake_table(
 
 
 def open_table(path: Path, model: Path) -> NgramTable:
-    """A table with the tokens of a packed model.
+    """Open a table of a packed model.
 
     Raises :class:`FileError` if it is of a model with another tokenizer.
     """
@@ -129,7 +129,7 @@ class OwnText:
         self.key = _key(baking, digest, self._prompts)
 
     def make(self, store: Path, *, progress: bool = False) -> MadeText:
-        """The text; conversations that an interrupted run has put into ``store`` are taken over.
+        """Make the text; reuse conversations that an interrupted run has saved in ``store``.
 
         A backend that is :class:`SideBySide` holds several at once, which makes the same text.
         """
@@ -187,7 +187,7 @@ class _Conversations:
         self._finished: dict[int, list[int]] = {}  # not written yet
 
     def in_order(self) -> Iterator[list[int]]:
-        """All conversations by number; without own ones, those with prompts."""
+        """Yield all conversations by number; without own ones, those with prompts."""
         for number in itertools.count():
             while number >= len(self._journal.lines):
                 self._go_on()
@@ -218,7 +218,7 @@ class _Conversations:
             self._talks[self._sequences.claim(*request)] = (number, talk, [])
 
     def _talk(self, number: int) -> _Talk:
-        """A conversation that begins with a prompt, or with a turn that the model samples."""
+        """Make a conversation that begins with a prompt, or with a turn that the model samples."""
         if number < len(self._prompts):
             turn = self._prompts[number]
         else:
@@ -227,7 +227,7 @@ class _Conversations:
         return [*tokens, *(yield tokens, self._reply)]
 
     def _sampled(self, number: int) -> Generator[tuple[list[int], Settings], list[int], str]:
-        """A user turn with some text in it."""
+        """Sample a user turn that is not empty."""
         for attempt in range(_MOST_EMPTY):
             state = np.random.SeedSequence([self._seed, number, attempt])
             seed = int(state.generate_state(1)[0])
@@ -239,7 +239,7 @@ class _Conversations:
 
 
 def _digests(model: Path) -> dict[str, str]:
-    """What says whose tokens a table has: of the packed model, and of its tokenizer, if any."""
+    """Return the digests of the packed model and of its tokenizer, if any."""
     tokenizer = model / "tokenizer.json"
     found = {"model_digest": open_packed(model).digest}
     if tokenizer.exists():
@@ -250,7 +250,7 @@ def _digests(model: Path) -> dict[str, str]:
 def _bar(
     title: str, items: Iterable[str] | None, total: int, unit: str, progress: bool
 ) -> tqdm[str]:
-    """A bar on standard error, if that is a terminal."""
+    """Return a progress bar on standard error, if that is a terminal."""
     return tqdm(items, title, total, unit=unit, disable=None if progress and total else True)
 
 
@@ -259,14 +259,14 @@ def _total(sequences: Sequence[Sequence[int]]) -> int:
 
 
 def _key(baking: Baking, digest: str, prompts: Sequence[str]) -> str:
-    """A hash of all that conversations depend on."""
+    """Return a hash of all inputs of conversations."""
     lengths = [baking.turn_tokens, baking.reply_tokens]
     body = [_VERSION, digest, baking.seed, lengths, list(prompts)]
     return hashlib.sha256(json.dumps(body).encode()).hexdigest()
 
 
 def _open_journal(store: Path) -> Journal:
-    """The journal of an interrupted run, or a new one if it is missing or damaged."""
+    """Open the journal of an interrupted run, or a new one if it is missing or damaged."""
     path = store / "journal"
     try:
         return Journal(path)
@@ -277,7 +277,7 @@ def _open_journal(store: Path) -> Journal:
 
 
 def _read_texts(backend: Backend, files: Sequence[Path]) -> tuple[list[list[int]], list[str]]:
-    """Tokens of texts, and prompts of JSON lines."""
+    """Read the tokens of texts and the prompts of JSON lines."""
     texts, prompts = list[list[int]](), list[str]()
     for file in files:
         text = read_text(file)
@@ -290,7 +290,7 @@ def _read_texts(backend: Backend, files: Sequence[Path]) -> tuple[list[list[int]
 
 
 def _prompt(line: str, file: Path) -> str:
-    """A prompt in JSON: a string, or the entry ``prompt`` of an object."""
+    """Parse a prompt in JSON: a string, or the entry ``prompt`` of an object."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:

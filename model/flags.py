@@ -1,4 +1,4 @@
-"""Flags of models that several commands have: sources, levels of drafting, studies."""
+"""Add flags that several commands share: sources, levels of drafting, studies."""
 
 from __future__ import annotations
 
@@ -16,48 +16,59 @@ if TYPE_CHECKING:
 
 
 def add_calibration(parser: flags.Flags) -> None:
-    """``--calibration FILE``."""
+    """Add ``--calibration FILE``."""
     flags.add_file(parser, "calibration", "text or norms, as for `casspec pack`")
 
 
 def add_source(parser: flags.Flags) -> None:
-    """``[SOURCE]``: a model that is not packed."""
+    """Add ``[SOURCE]``, an unpacked model."""
     parser.add_argument(
         "source", metavar="SOURCE", nargs="?", default="smollm2", help="model (default smollm2)"
     )
 
 
 def add_packed(parser: flags.Flags) -> None:
-    """``PACKED``: a packed model."""
+    """Add ``PACKED``, a packed model."""
     parser.add_argument("source", metavar="PACKED", type=Path, help="directory of a packed model")
 
 
 # --- levels of drafting (docs/software/levels.md) -------------------------------------------------
 
 VIEW_FLAGS = ("--low", "--no-tail", "--alternatives", "--alternative-margin")
-"""Those that say what is around a chain of the draft view."""
+"""Flags that add tokens before, beside or behind a chain of the draft view."""
 
 LEVEL_FLAGS = ("--table", "--branches", "--rows", *VIEW_FLAGS)
 
 
 def add_levels(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Add ``--table``, and a flag for each field of :class:`cassandra_spec.drafting.Levels`."""
-    group = parser.add_argument_group("low drafters (docs/software/levels.md)")
-    flags.add_file(group, "table", "of n-grams (casspec bake-table)")
-    flags.add_count(group, "low", "their tokens in a pass of the draft view", Levels.low, low=0)
-    text = "their candidates for one place; 1: chains, no trees"
+    group = parser.add_argument_group(
+        "low drafters: copies and n-gram table (docs/software/levels.md)"
+    )
+    flags.add_file(group, "table", "n-gram table from `casspec bake-table`")
+    flags.add_count(
+        group,
+        "low",
+        "low drafters' tokens checked in each pass of the draft view",
+        Levels.low,
+        low=0,
+    )
+    text = "low drafters' candidates per position; 1: a chain, not a tree"
     flags.add_count(group, "branches", text, Levels.branches)
-    flags.add_count(group, "rows", "nodes that verifications are filled to", Levels.rows, low=0)
-    flags.add_switch(group, "no-tail", "verifications are not filled")
-    text = "second-best tokens of the draft view that a verification may have"
+    flags.add_count(group, "rows", "pad each verification to N drafted tokens", Levels.rows, low=0)
+    flags.add_switch(group, "no-tail", "do not pad verifications")
+    text = "second-best tokens of the draft view in one verification, at most N"
     flags.add_count(group, "alternatives", text, Levels.alternatives, low=0)
-    text = f"of margins below X (default {Levels.alternative_margin})"
+    text = (
+        "verify a second-best token where its logit is within X of the best"
+        f" (default {Levels.alternative_margin})"
+    )
     flags.add_number(group, "alternative-margin", text, Levels.alternative_margin)
     return group
 
 
 def levels_of(args: argparse.Namespace) -> Levels:
-    """The levels that the flags describe."""
+    """Return the levels that the flags describe."""
     return Levels(
         low=args.low,
         branches=args.branches,
@@ -77,7 +88,8 @@ def add_draft_cache(parser: flags.Flags) -> None:
     """Add the flags of :class:`cassandra_spec.drafting.DraftCache`."""
     text = "read the last N positions of the KV cache in draft passes; 0: all of them"
     flags.add_count(parser, "kv-window", text, DraftCache.window, low=0)
-    flags.add_count(parser, "kv-sinks", "and its first N positions", DraftCache.sinks, low=0)
+    text = "read the first N positions of the KV cache in draft passes, too"
+    flags.add_count(parser, "kv-sinks", text, DraftCache.sinks, low=0)
 
 
 def draft_cache_of(args: argparse.Namespace) -> DraftCache:
@@ -85,24 +97,24 @@ def draft_cache_of(args: argparse.Namespace) -> DraftCache:
     return DraftCache(window=args.kv_window or None, sinks=args.kv_sinks)
 
 
-# --- studies: what follows drafts along replies ---------------------------------------------------
+# --- studies: drafts forced along known replies ---------------------------------------------------
 
 
 def add_study_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of a study."""
-    parser.add_argument("source", metavar="SOURCE", help="model that is not packed")
-    text = "text file with one prompt in each line (default: those that come along)"
+    parser.add_argument("source", metavar="SOURCE", help="unpacked model")
+    text = "text file, one prompt per line (default: the bundled prompts)"
     flags.add_file(parser, "prompts", text)
-    flags.add_count(parser, "max-tokens", "of each reply", 128)
+    flags.add_count(parser, "max-tokens", "length limit of each reply", 128)
     add_calibration(parser)
     flags.add_jobs(parser)
     flags.add_quiet(parser)
-    text = "the draft view alone, or above low drafters"
+    text = "draft source: `model` (the draft view), `hybrid` (with low drafters)"
     flags.add_choice(add_levels(parser), "draft", ("model", "hybrid"), text)
 
 
 def norms_of(source: Source, args: argparse.Namespace) -> Norms:
-    """Norms of the inputs from ``--calibration``, or from the cache, or measured now."""
+    """Return the norms of the inputs: from ``--calibration``, from the cache, or measured now."""
     from cassandra_spec.model.packing import calibration
 
     return calibration.load_or_calibrate(
@@ -114,7 +126,7 @@ def norms_of(source: Source, args: argparse.Namespace) -> Norms:
 
 
 def open_study(args: argparse.Namespace, use: str) -> Study:
-    """The model with the prompts and the calibration of the flags."""
+    """Open the model with the prompts and the calibration of the flags."""
     from cassandra_spec.drafting import NgramTable, Settings
     from cassandra_spec.golden.model_types import EMBEDDING
     from cassandra_spec.model.study.drafts import Study

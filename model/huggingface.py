@@ -44,7 +44,9 @@ class CassandraConfig(QuantizationConfigMixin):
 
 @register_quantizer(METHOD)
 class CassandraQuantizer(HfQuantizer):
-    """What ``from_pretrained`` calls around its own loading, which finds none of the weights."""
+    """The quantiser that ``from_pretrained`` calls around its own loading, which loads no
+    weights.
+    """
 
     requires_calibration = True  # weights are packed by `casspec pack` alone
 
@@ -55,7 +57,7 @@ class CassandraQuantizer(HfQuantizer):
             raise CassandraError(f"device_map must be 'cpu', or not given, not {device_map}")
 
     def update_device_map(self, device_map: Any) -> Any:
-        """The CPU, if transformers is to choose (``"auto"``)."""
+        """Map to the CPU if transformers is to choose (``"auto"``)."""
         return {"": torch.device("cpu")} if isinstance(device_map, str) else device_map
 
     def update_attn_implementation(self, config: Any) -> Any:
@@ -112,7 +114,7 @@ def _untie(model: Any) -> None:
 
 
 class SpeculativeGeneration:
-    """What a packed model's class has before what transformers' class has."""
+    """The methods that a packed model's class puts before those of transformers' class."""
 
     cassandra: CassandraForCausalLM
     hf_quantizer: CassandraQuantizer
@@ -133,7 +135,7 @@ class SpeculativeGeneration:
         custom_generate: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """As :meth:`cassandra_spec.model.speculative.CassandraForCausalLM.generate`.
+        """Generate like :meth:`cassandra_spec.model.speculative.CassandraForCausalLM.generate`.
 
         The signature is that of transformers, which is called where ``custom_generate`` is given.
         """
@@ -173,16 +175,16 @@ class SpeculativeGeneration:
 
 
 class PackedConfig(PreTrainedConfig):
-    """What a packed directory's config.json names as the code of its config."""
+    """The config class that a packed directory's config.json names."""
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, **kwargs: Any) -> Any:  # type: ignore[override]
-        """The config of the architecture; this module is imported by now."""
+        """Return the config of the architecture; this module must be imported."""
         return AutoConfig.from_pretrained(folder, **kwargs, trust_remote_code=False)
 
 
 def _generation_config(folder: Path) -> GenerationConfig:
-    """What transformers takes from a directory."""
+    """Read the generation config that transformers finds in a directory."""
     if (folder / GENERATION_CONFIG_NAME).is_file():
         return GenerationConfig.from_pretrained(folder, local_files_only=True)
     source: dict[str, Any] = {"config_file_name": CONFIG_NAME, "_from_model_config": True}
@@ -190,7 +192,7 @@ def _generation_config(folder: Path) -> GenerationConfig:
 
 
 def generate(*inputs: Any, model: Any, **arguments: Any) -> Any:
-    """What a packed directory's ``custom_generate/generate.py`` gives transformers.
+    """Generate for a packed directory's ``custom_generate/generate.py``.
 
     Raises :class:`CassandraError` if ``model`` was not loaded from a packed directory.
     """
@@ -204,5 +206,5 @@ def generate(*inputs: Any, model: Any, **arguments: Any) -> Any:
 
 @functools.cache
 def _speculating(kind: Any) -> Any:
-    """A class of the same name, which transformers goes by."""
+    """Return a class of the same name, because transformers checks the name."""
     return type(kind.__name__, (SpeculativeGeneration, kind), {"__module__": kind.__module__})

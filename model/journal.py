@@ -11,7 +11,7 @@ from typing import Any
 
 from cassandra_spec.model.output import write_file
 
-_BEGUN = re.compile(rb"[0-9a-f]{0,8}(\Z| )")  # how a line begins that was being written
+_BEGUN = re.compile(rb"[0-9a-f]{0,8}(\Z| )")  # beginning of an incomplete line
 
 
 class Journal:
@@ -47,13 +47,13 @@ class Journal:
 
 
 def seal(body: object) -> bytes:
-    """A line of JSON behind its CRC-32."""
+    """Format a line of JSON behind its CRC-32."""
     text = json.dumps(body).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
 def open_sealed(line: bytes) -> dict[str, Any]:
-    """The inverse of :func:`seal`; ValueError if the line is not what was sealed."""
+    """Parse a line of :func:`seal`; raises ValueError if it is damaged."""
     checksum, _, text = line.partition(b" ")
     if checksum != b"%08x" % zlib.crc32(text):
         raise ValueError("a checksum is wrong")

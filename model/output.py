@@ -45,14 +45,14 @@ def resumable_directory(
 
 @contextmanager
 def resumable_file(destination: Path, *, key: str) -> Iterator[tuple[Path, Path]]:
-    """As :func:`resumable_directory`, for one file to write, in place of one that is there."""
+    """Write one file like :func:`resumable_directory`; an existing file is replaced."""
     place = file_place(destination)
     with _resumable(place, place.name, destination, key, fresh=False) as found:
         yield found
 
 
 def file_place(destination: Path) -> Path:
-    """Where a file is to be written. Raises :class:`CassandraError` if it cannot be there."""
+    """Return the path of a file to write. Raises :class:`CassandraError` if it cannot be there."""
     if destination.is_dir():
         raise CassandraError(f"{destination} must be a file to write, not a directory")
     return _resolved(destination, "a file to write")
@@ -62,7 +62,7 @@ def file_place(destination: Path) -> Path:
 def _resumable(
     place: Path, name: str, destination: Path, key: str, *, fresh: bool
 ) -> Iterator[tuple[Path, Path]]:
-    """What is called ``name`` in the directory of the output, or this itself, goes to a place."""
+    """Yield temporary directories; at the end, move the output or ``name`` in it to ``place``."""
     folder = place.with_name(f".{place.name}.partial")
     folder.mkdir(exist_ok=True)
     with _locked(folder, destination):
@@ -79,7 +79,7 @@ def _resumable(
 
 
 def _leave(folder: Path, error: BaseException) -> None:
-    """Remove what is not of use for another try, and say in the error where the rest is."""
+    """Remove files that a resumed run cannot use, and name the others in the error."""
     if isinstance(error, CassandraError) or not any(folder.glob("store/*")):
         shutil.rmtree(folder, ignore_errors=True)
         return
@@ -88,7 +88,7 @@ def _leave(folder: Path, error: BaseException) -> None:
 
 
 def _prepare(folder: Path, key: str, fresh: bool) -> tuple[Path, Path]:
-    """The directories of :func:`resumable_directory`; what is of another key is removed."""
+    """Create the directories of :func:`resumable_directory`; remove files of another key."""
     output, store, stated = folder / "output", folder / "store", folder / "key"
     if fresh or not stated.is_file() or stated.read_bytes() != key.encode():
         stated.unlink(missing_ok=True)
@@ -117,7 +117,7 @@ def _locked(folder: Path, destination: Path) -> Iterator[None]:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file that has its name only when all of it is on the disk."""
+    """Write a file that gets its name only when it is completely on the disk."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         with temporary.open("xb") as file:
@@ -148,7 +148,7 @@ def _sync(folder: Path) -> None:
 
 
 def _place(destination: Path) -> Path:
-    """Where a directory goes; it must be absent or empty there."""
+    """Return the path of a directory to write, which must be absent or empty."""
     place = _resolved(destination, "a new or empty directory")
     if place.is_dir():
         if any(place.iterdir()):
@@ -159,7 +159,7 @@ def _place(destination: Path) -> Path:
 
 
 def _resolved(destination: Path, expected: str) -> Path:
-    """The path without links, in a directory that exists."""
+    """Return the path without links; its parent must exist."""
     try:
         place = destination.resolve()
     except (OSError, RuntimeError) as error:  # a loop of links, a name that is too long

@@ -1,7 +1,7 @@
-"""What transformers reads from a model directory, as data: nothing in the directory is run.
+"""Load configs and tokenizers of a model directory as data, without running its code.
 
 Configs and tokenizers come from local files, code that they name is never loaded, and a config is
-held to its ranges and to the tensors of the model before anything is made of it.
+checked against its ranges and the tensors of the model before it is used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DATA_ONLY = {"local_files_only": True, "trust_remote_code": False}
 
 
 def load_config(directory: Path, tensors: Collection[str]) -> Any:
-    """The config of a model whose weights have the names ``tensors``.
+    """Load the config of a model whose weights have the names ``tensors``.
 
     An implementation of attention that the file names is dropped: it may be the name of a kernel to
     download. The head is tied if there is no tensor of its own. Raises :class:`CassandraError` if
@@ -43,7 +43,7 @@ def load_config(directory: Path, tensors: Collection[str]) -> Any:
 
 
 def load_tokenizer(directory: str | Path) -> Any:
-    """The tokenizer of a directory."""
+    """Load the tokenizer of a directory."""
     from transformers import AutoTokenizer  # slow to import
 
     return AutoTokenizer.from_pretrained(directory, **DATA_ONLY)

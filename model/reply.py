@@ -35,14 +35,14 @@ Weights = ReadWeights | Source
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What a model answered."""
+    """A model's reply."""
 
     text: str
     tokens: tuple[int, ...]  # generated, the one that ended the reply included
 
 
 def build_model(directory: Path, weights: Weights) -> Any:
-    """A transformers model in BF16: config from ``directory``, and ``weights``.
+    """Build a transformers model in BF16 from the config of ``directory`` and ``weights``.
 
     Raises :class:`CassandraError`, before memory is taken for the model, if the config and the
     tensors do not describe the same model: a tensor is missing, unused or of another shape.
@@ -99,7 +99,7 @@ def _tensor(name: str, shape: tuple[int, ...], values: Values) -> torch.Tensor:
 
 
 def packed_reader(packed: PackedFile, decode: Callable[[Any], NDArray[np.uint16]]) -> ReadWeights:
-    """Weights of a packed model: packed tensors through ``decode``, the others as they are.
+    """Return a reader of a packed model's weights: packed tensors through ``decode``, others raw.
 
     ``decode`` is one of the two methods of a :class:`golden.Codec`.
     """

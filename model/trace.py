@@ -34,7 +34,7 @@ class Recorder:
     def rounds(
         self, prompt: Sequence[int], settings: Settings, counters: Counters, **more: Any
     ) -> Iterator[list[int]]:
-        """The backend's rounds, which ``counters`` have when the reply ends."""
+        """Run the backend's rounds; ``counters`` include them when the reply ends."""
         trace = Trace(costs=self.costs)
         text = TraceText(trace, self.tokenizer, settings.stop_strings)
         self._asked.append((prompt, settings))
@@ -57,7 +57,7 @@ class Recorder:
         write_file(path, recorded_page(title, bodies).html().encode())
 
     def _plain(self, prompt: Sequence[int], settings: Settings) -> list[dict[str, Any]] | None:
-        """The rounds of the same reply without drafts; None if that says nothing more."""
+        """Return the rounds of the same reply without drafts; None if they would add nothing."""
         if not settings.gamma or settings.sampling != GREEDY:
             return None
         ends = ReplyText(self.tokenizer, settings.stop_strings).add

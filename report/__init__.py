@@ -1,1 +1,1 @@
-"""How results are shown, with the standard library alone: tables and blocks of documents."""
+"""Format results with the standard library alone: tables and generated blocks of documents."""

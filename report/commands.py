@@ -1,4 +1,4 @@
-"""How a command runs: its parser, one line for every error, and exit codes."""
+"""Run a command: parse its arguments, print one line for an error, return its exit code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 BAD_INPUT, INTERRUPTED, TERMINATED = 2, 130, 143
 LONGEST_LINE = 300
-"""Characters of an error line, at most."""
+"""Length limit of an error line, in characters."""
 EXTRAS = {
     **dict.fromkeys(("gguf", "tokenizers", "torch", "tqdm", "transformers"), "runtime"),
     **dict.fromkeys(
@@ -33,13 +33,13 @@ EXTRAS = {
     "llguidance": "grammar",
     "lm_eval": "eval",
 }
-"""Modules of other packages, and the extra of the project that installs each."""
+"""The extra of this project that installs each module."""
 _ALLOCATORS = ("DefaultCPUAllocator", "std::bad_alloc", "out of memory")
-"""What the ``RuntimeError`` of an allocation that failed says."""
+"""Texts by which the ``RuntimeError`` of a failed allocation is recognised."""
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser whose errors are one line, with the flag ``--debug``; subcommands have it too."""
+    """A parser with one-line errors and the flag ``--debug``, also in subcommands."""
 
     def __init__(self, **arguments: object) -> None:
         style = {
@@ -51,11 +51,11 @@ class CommandParser(argparse.ArgumentParser):
             "--debug",
             action="store_true",
             default=argparse.SUPPRESS,
-            help="show the trace of an error",
+            help="print the traceback of an error",
         )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse; ``given`` has the flags that stand in the command line."""
+        """Parse as argparse does; the attribute ``given`` has the flags of the command line."""
         words = sys.argv[1:] if args is None else args
         found, rest = super().parse_known_args(words, namespace)
         found.given = frozenset(word.partition("=")[0] for word in words if word[:2] == "--")
@@ -70,7 +70,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
-    """A type for arguments: integers from ``low`` to ``high``."""
+    """Return an argument type for integers from ``low`` to ``high``."""
 
     def parse(text: str) -> int:
         try:
@@ -86,7 +86,7 @@ def integer(low: int, high: int) -> Callable[[str], int]:
 
 
 def one_line(text: str, room: int = LONGEST_LINE) -> str:
-    """Text of any length and content as one printable line of at most ``room`` characters."""
+    """Turn any text into one printable line of at most ``room`` characters."""
     line = " ".join(text[: 8 * room].split())
     line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line[: room + 1])
     return line if len(line) <= room else line[: room - 3] + "..."
@@ -102,14 +102,14 @@ def run_command(
     """Parse arguments and run a command with them.
 
     Args:
-        parser: makes the parser; it may import what takes a moment.
+        parser: builds the parser; it may do slow imports.
         run: the command, which returns its exit code.
-        argv: arguments instead of those of the process.
-        name: of the command in error lines, if the parser does not tell.
+        argv: arguments, by default those of the process.
+        name: name of the command in error lines, by default the parser's.
 
     Returns:
-        What ``run`` returns; 2 after an error, which is told in one line (``--debug`` shows its
-        trace first); 130 or 143 if the process was interrupted or terminated.
+        The result of ``run``; 2 after an error, which is printed in one line (after its traceback
+        with ``--debug``); 130 or 143 if the process was interrupted or terminated.
     """
     options = argparse.Namespace()
     _prepare_streams()
@@ -128,7 +128,7 @@ def run_command(
         return TERMINATED if terminated else INTERRUPTED
     except (SystemExit, GeneratorExit):
         raise
-    except BaseException as error:  # a panic of a Rust library is no Exception
+    except BaseException as error:  # the panic of a Rust library is not an Exception
         return _report(error, options, name)
 
 
@@ -138,14 +138,14 @@ def _report(error: BaseException, options: argparse.Namespace, name: str) -> int
     if getattr(options, "debug", False):
         traceback.print_exception(error)
     elif isinstance(error, BrokenPipeError):
-        return 0  # whoever reads the output has seen enough
+        return 0  # the reader closed the pipe
     text = "; ".join([_message(error, options), *_notes(error)])
     print(one_line(f"{name}: error: {text}"), file=sys.stderr)
     return BAD_INPUT
 
 
 def _message(error: BaseException, options: argparse.Namespace) -> str:
-    """An error of this project says everything; one of a library needs its kind."""
+    """Return the text of an error, with its type if a library raised it."""
     failed = isinstance(error, RuntimeError) and any(name in str(error) for name in _ALLOCATORS)
     if failed or isinstance(error, MemoryError):
         return "there is not enough memory"
@@ -167,7 +167,7 @@ def _notes(error: BaseException) -> Sequence[str]:
 
 
 class _Terminated(KeyboardInterrupt):
-    """The process was asked to end (SIGTERM)."""
+    """Raised by SIGTERM."""
 
 
 @contextmanager
@@ -183,9 +183,9 @@ def _termination_as_exception() -> Iterator[None]:
 
 
 def _prepare_streams() -> None:
-    """Replace closed standard streams, and let any text be printed on any terminal.
+    """Replace closed standard streams, and escape characters that a terminal cannot print.
 
-    The lowest free descriptor is that of the closed stream, so that no file gets its number.
+    A replaced stream takes the lowest free descriptor, its own, so that no file gets it later.
     """
     for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, stream) is None:
@@ -196,7 +196,7 @@ def _prepare_streams() -> None:
 
 
 def _forget_output() -> None:
-    """Do not try again to print at exit what cannot be printed now."""
+    """Drop output that cannot be printed, so that the exit does not try again."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,4 +1,4 @@
-"""Generated blocks of documents.
+"""Read and replace generated blocks of documents.
 
 A block stands between the lines ``<!-- NAME -->`` and ``<!-- /NAME -->``, with an empty line after
 the first and before the second. Where a page has several runs of one command, ``FILE#LABEL`` names
@@ -22,12 +22,12 @@ class DocumentError(ValueError):
 
 
 def block_names(document: str) -> list[str]:
-    """Names of the blocks of a document, in their order."""
+    """Return the names of the blocks of a document, in order."""
     return re.findall(r"^<!-- /(.+) -->$", document, re.MULTILINE)
 
 
 def block(document: str, name: str) -> str:
-    """The text of a block, without the empty lines around it.
+    """Return the text of a block, without the empty lines around it.
 
     Raises:
         DocumentError: the document does not have each of its markers once, in order.
@@ -36,7 +36,7 @@ def block(document: str, name: str) -> str:
 
 
 def fill(document: str, blocks: Mapping[str, str]) -> str:
-    """The document with new texts in blocks, given by name.
+    """Return the document with the blocks' texts replaced, by name.
 
     Raises:
         DocumentError: as :func:`block`.
@@ -84,14 +84,14 @@ def fill_file(path: Path, blocks: Mapping[str, str]) -> None:
 
 
 def publish(text: str, path: Path | None, name: str) -> None:
-    """Print a text, and make it the block ``name`` of a document where one is named."""
+    """Print a text, and write it to the block ``name`` of the document at ``path``, if given."""
     print(text)
     if path:
         fill_file(path, {name: text})
 
 
 def _parts(document: str, name: str) -> tuple[str, str, str]:
-    """What stands before, in and after a block."""
+    """Split a document into the text before, in and after a block."""
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     before, *rest = document.split(begin)
     inside, *after = rest[0].split(end) if len(rest) == 1 else ("",)

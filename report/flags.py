@@ -1,4 +1,4 @@
-"""Flags, as every command adds them."""
+"""Add flags in the one form that all commands share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Subparsers: TypeAlias = argparse._SubParsersAction[CommandParser]
 else:
     Subparsers = argparse._SubParsersAction  # which takes no argument at run time
-MOST = 2**31 - 1
+MAX_COUNT = 2**31 - 1
 """The largest count that a flag takes."""
 
 
@@ -26,7 +26,7 @@ def add_command(
     epilog: str,
     run: Callable[[argparse.Namespace], int] | None = None,
 ) -> CommandParser:
-    """A subcommand: what it does in a few words, examples, and the function that runs it."""
+    """Add a subcommand: its one-line help, examples and notes below the options, its function."""
     description = f"{text[0].upper()}{text[1:]}."
     parser = subparsers.add_parser(name, help=text, description=description, epilog=epilog)
     if run:
@@ -37,11 +37,11 @@ def add_command(
 def add_count(
     parser: Flags, name: str, text: str, default: int | None = None, *, low: int = 1, many: str = ""
 ) -> None:
-    """``--NAME N``, an integer of at least ``low``; ``many`` is that of ``nargs``."""
+    """Add ``--NAME N``, an integer of at least ``low``; ``many`` is argparse's ``nargs``."""
     shown = "" if default is None else f"{' ' if text else ''}(default {default})"
     parser.add_argument(
         f"--{name}",
-        type=integer(low, MOST),
+        type=integer(low, MAX_COUNT),
         nargs=many or None,
         default=default,
         metavar="N",
@@ -50,7 +50,7 @@ def add_count(
 
 
 def add_seed(parser: Flags, text: str, default: int | None = None) -> None:
-    """``--seed N``."""
+    """Add ``--seed N``."""
     kind = integer(0, 2**63 - 1)
     parser.add_argument("--seed", type=kind, default=default, metavar="N", help=text)
 
@@ -58,7 +58,7 @@ def add_seed(parser: Flags, text: str, default: int | None = None) -> None:
 def add_number(
     parser: Flags, name: str, text: str, default: float | None = None, metavar: str = "X"
 ) -> None:
-    """``--NAME X``, a number, whose range is checked where it is used."""
+    """Add ``--NAME X``, a number; the code that uses it checks its range."""
     parser.add_argument(f"--{name}", type=float, default=default, metavar=metavar, help=text)
 
 
@@ -70,29 +70,29 @@ def add_some(
     choices: Sequence[Any] | None = None,
     **more: Any,
 ) -> None:
-    """``--NAME A B ...``, words that can be restricted to some choices."""
+    """Add ``--NAME A B ...``, words, restricted to ``choices`` if given."""
     parser.add_argument(
         f"--{name}", nargs="+", choices=choices, default=list(default), help=text, **more
     )
 
 
 def add_repeated(parser: Flags, name: str, metavar: str, text: str, kind: Any = None) -> None:
-    """``--NAME TEXT``, which can be given repeatedly."""
-    text = f"{text}; can be given repeatedly" if text else "can be given repeatedly"
+    """Add ``--NAME TEXT``, a repeatable flag."""
+    text = f"{text}; repeatable" if text else "repeatable"
     parser.add_argument(
         f"--{name}", action="append", default=[], type=kind, metavar=metavar, help=text
     )
 
 
 def add_file(parser: Flags, name: str, text: str, *, required: bool = False) -> None:
-    """``--NAME FILE``."""
+    """Add ``--NAME FILE``."""
     parser.add_argument(f"--{name}", type=Path, metavar="FILE", required=required, help=text)
 
 
 def add_folder(
     parser: Flags, name: str, text: str, default: str | None = None, *, dest: str | None = None
 ) -> None:
-    """``--NAME DIR``; ``dest`` is the attribute that it sets."""
+    """Add ``--NAME DIR``; ``dest`` is the attribute that it sets."""
     text = text if default is None else f"{text} (default {default})"
     path = default and Path(default)
     parser.add_argument(f"--{name}", dest=dest, type=Path, default=path, metavar="DIR", help=text)
@@ -101,35 +101,35 @@ def add_folder(
 def add_choice(
     parser: Flags, name: str, choices: Sequence[str], text: str, default: str | None = None
 ) -> None:
-    """``--NAME`` with one of some words, the first of them by default."""
+    """Add ``--NAME`` with one of ``choices``; the first is the default."""
     chosen = default or choices[0]
     text = f"{text} (default {chosen})"
     parser.add_argument(f"--{name}", choices=choices, default=chosen, help=text)
 
 
 def add_switch(parser: Flags, name: str, text: str) -> None:
-    """``--NAME``, false without it."""
+    """Add the switch ``--NAME``, false by default."""
     parser.add_argument(f"--{name}", action="store_true", help=text)
 
 
-def add_jobs(parser: Flags, text: str = "processes (default: all cores)") -> None:
-    """``--jobs N``."""
+def add_jobs(parser: Flags, text: str = "worker processes (default: all cores)") -> None:
+    """Add ``--jobs N``."""
     add_count(parser, "jobs", text)
 
 
 def add_cluster(parser: Flags) -> None:
-    """``--cluster ADDRESS``."""
-    text = "of a Dask scheduler whose workers share the files, instead of --jobs (packing.md)"
+    """Add ``--cluster ADDRESS``."""
+    text = "use the workers of this Dask scheduler; they must share the files (packing.md)"
     parser.add_argument("--cluster", metavar="ADDRESS", help=text)
 
 
 def add_quiet(parser: Flags) -> None:
-    """``--quiet``."""
-    add_switch(parser, "quiet", "no progress, errors alone")
+    """Add ``--quiet``."""
+    add_switch(parser, "quiet", "print errors only, no progress")
 
 
 def shows_progress(args: argparse.Namespace) -> bool:
-    """Whether progress bars are wanted: on a terminal, unless ``--quiet`` is given."""
+    """Return whether to show progress bars: on a terminal, unless ``--quiet`` is given."""
     return not args.quiet and sys.stderr.isatty()
 
 
@@ -140,7 +140,7 @@ def say(args: argparse.Namespace, line: str) -> None:
 
 
 Ignored: TypeAlias = tuple[Sequence[str], Callable[[argparse.Namespace], bool], str]
-"""Flags, when they would be ignored, and how an error says that."""
+"""Flags, the condition under which they have no effect, and the end of the error line."""
 
 
 def ignored_flag(args: argparse.Namespace, table: Sequence[Ignored]) -> str:
@@ -153,5 +153,5 @@ def ignored_flag(args: argparse.Namespace, table: Sequence[Ignored]) -> str:
 
 
 def add_destination(parser: Flags, text: str = "new directory", metavar: str = "DEST") -> None:
-    """``DEST``: what the command writes."""
+    """Add ``DEST``, the path that the command writes."""
     parser.add_argument("destination", metavar=metavar, type=Path, help=text)

@@ -1,6 +1,6 @@
-"""The README's plot: tokens per second of a few contenders, read from a page of results.
+"""Draw the README's plot: tokens per second of a few contenders, from a page of results.
 
-``python -m cassandra_spec.report.overview`` draws docs/results/overview.svg again from the block
+``python -m cassandra_spec.report.overview`` draws docs/results/overview.svg from the block
 ``decode zen5`` of docs/results/decoding.md, so plot and table cannot disagree.
 """
 
@@ -21,7 +21,7 @@ SHOWN = {
     "native hybrid, exact, 4 bits": "and copies of earlier tokens",
     "native hybrid, table, 12-bit target": "and a table, target in 12 bits",
 }
-"""Contenders of the table, and what the plot calls them."""
+"""Contenders of the table, and their labels in the plot."""
 
 
 def rates(page: str) -> dict[str, float]:

@@ -1,6 +1,6 @@
-"""A page of HTML in one file: tables, plots, texts and a program, nothing from outside.
+"""Build self-contained HTML pages: tables, plots, texts and a program, no external resources.
 
-It follows the reader's choice of light or dark, and has a heading and a caption for each part.
+Pages follow the reader's choice of light or dark; each part has a heading or a caption.
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ _BEFORE_SVG = re.compile(r"^.*?(?=<svg\b)", re.DOTALL)  # the prolog, which name
 
 
 class Page:
-    """Parts of a page, one below the other. All texts are shown as they are.
-
-    ``style`` is CSS for its own parts.
-    """
+    """A page, built part by part. All texts are escaped; ``style`` is further CSS."""
 
     def __init__(self, title: str, style: str = "") -> None:
         self._title = title
@@ -44,13 +41,13 @@ class Page:
         self._parts.append(f"<h2>{escape(text)}</h2>")
 
     def paragraph(self, text: str) -> None:
-        """A paragraph."""
+        """Add a paragraph."""
         self._parts.append(f"<p>{escape(text)}</p>")
 
     def table(
         self, caption: str, header: Sequence[object], rows: Iterable[Sequence[object]]
     ) -> None:
-        """A table whose first column names the rows."""
+        """Add a table whose first column names the rows."""
         head = "".join(f'<th scope="col">{escape(str(cell))}</th>' for cell in header)
         lines = [f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>"]
         for first, *others in rows:
@@ -59,17 +56,17 @@ class Page:
         self._parts.append("<table>" + "\n".join(lines) + "</tbody></table>")
 
     def plot(self, caption: str, svg: str) -> None:
-        """An SVG picture, which goes into the page."""
+        """Embed an SVG picture."""
         picture = _BEFORE_SVG.sub("", svg)
         caption = f"<figcaption>{escape(caption)}</figcaption>"
         self._parts.append(f"<figure>{picture}{caption}</figure>")
 
     def text(self, text: str) -> None:
-        """Lines as a terminal shows them."""
+        """Add preformatted lines."""
         self._parts.append(f"<pre>{escape(text)}</pre>")
 
     def beside(self, texts: Mapping[str, str]) -> None:
-        """Texts with a heading each, side by side where there is room."""
+        """Add texts with a heading each, side by side if the window is wide enough."""
         parts = [
             f"<section><h3>{escape(head)}</h3><pre>{escape(text)}</pre></section>"
             for head, text in texts.items()
@@ -77,7 +74,7 @@ class Page:
         self._parts.append('<div class="beside">' + "".join(parts) + "</div>")
 
     def program(self, code: str, data: object) -> None:
-        """The page's one JavaScript program, and the JSON in the element ``data`` that it reads."""
+        """Add the page's JavaScript program and its data, as JSON in the element ``data``."""
         text = json.dumps(data).replace("<", r"\u003c")  # the text never ends its element
         self._parts.append(f'<script type="application/json" id="data">{text}</script>')
         self._parts.append("<noscript><p>This page needs JavaScript.</p></noscript>")
@@ -86,7 +83,7 @@ class Page:
 
     @property
     def policy(self) -> str:
-        """What a browser may do with the page: nothing but its own style, program and server."""
+        """The Content-Security-Policy: only the page's own style, program and server."""
         style, code = (_hash(text) for text in (self._style, self._code))
         return (
             f"default-src 'none'; style-src '{style}'; script-src '{code}'; connect-src 'self'; "
@@ -94,7 +91,7 @@ class Page:
         )
 
     def html(self) -> str:
-        """The whole page."""
+        """Return the whole page."""
         policy = f'<meta http-equiv="Content-Security-Policy" content="{self.policy}">'
         head = (
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -106,5 +103,5 @@ class Page:
 
 
 def _hash(text: str) -> str:
-    """How a policy names an element by its text."""
+    """Return the hash by which a policy allows an inline element."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

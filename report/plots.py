@@ -1,4 +1,4 @@
-"""Plots as SVG: bars, curves, and what every plot has for those who cannot see it."""
+"""Draw bars and curves as SVG, with a description for readers who cannot see them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 BEYOND = "more than the memory holds"
-"""What hollow marks of curves are called."""
+"""Legend of hollow marks."""
 
 BASELINE = "compressed target, no speculation"
-"""What the marks and lines of the honest baseline are called in every legend."""
+"""Legend of the marks and lines of the baseline."""
 
 _COLOURS = ("#4477aa", "#ee9944", "#66aa77", "#aa4477", "#777777")
 _BAR = 0.22  # inches for a bar
@@ -32,32 +32,32 @@ _STYLE: Any = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bar:
-    """One bar."""
+    """A bar."""
 
-    label: str  # to its left; neighbours of one label make a group
-    value: float  # where it ends
-    start: float = 0.0  # where it begins
-    mark: float | None = None  # where the baseline is, or None
-    series: str = ""  # what its colour stands for
+    label: str  # left of the bar; neighbours with the same label form a group
+    value: float  # right end
+    start: float = 0.0  # left end
+    mark: float | None = None  # position of the baseline, or None
+    series: str = ""  # group of bars with one colour
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plot:
-    """Bars below each other, or curves."""
+    """A plot of horizontal bars or of curves."""
 
-    name: str  # of the file, without its ending
+    name: str  # of the file, without suffix
     title: str  # above
-    axis: str  # what is measured, with its unit
+    axis: str  # label of the values' axis, with the unit
     bars: tuple[Bar, ...] = ()  # from top to bottom
     curves: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = ()  # instead of bars
-    across: str = ""  # what a curve runs over
-    room: tuple[float, ...] = ()  # the largest place of each curve that memory has room for
-    lines: tuple[tuple[str, float], ...] = ()  # values with a line, by what they are
-    zoom: bool = False  # whether the scale may start above 0
-    linear: bool = False  # whether curves run over a linear scale, not over powers of two
+    across: str = ""  # label of the horizontal axis of curves
+    room: tuple[float, ...] = ()  # last point of each curve that fits the memory
+    lines: tuple[tuple[str, float], ...] = ()  # labelled lines at values
+    zoom: bool = False  # the scale may start above 0
+    linear: bool = False  # horizontal scale of curves: linear, not logarithmic
 
     def figure(self) -> Figure:
-        """The plot, drawn."""
+        """Draw the plot."""
         height = 1.5 + _BAR * len(self.bars) if self.bars else 4.0
         figure = Figure(figsize=(8, height), layout="constrained")
         axes = figure.add_subplot()
@@ -72,7 +72,7 @@ class Plot:
         return figure
 
     def svg(self) -> str:
-        """The plot as an SVG document."""
+        """Return the plot as an SVG document."""
         with mpl.rc_context(_STYLE):
             file = io.StringIO()
             canvas = FigureCanvasSVG(self.figure())
@@ -80,7 +80,7 @@ class Plot:
         return _with_description(file.getvalue(), self.description())
 
     def description(self) -> str:
-        """The values of the plot in words, for readers who do not see it."""
+        """Describe the values of the plot in words, for readers who do not see it."""
         bars = [
             f"{bar.label} {bar.series}".strip() + f": {_number(bar.value)}" for bar in self.bars
         ]
@@ -142,7 +142,7 @@ def _number(value: float) -> str:
 
 
 def _places(bars: tuple[Bar, ...]) -> list[float]:
-    """Heights of the bars, with a gap between groups."""
+    """Return the vertical positions of the bars, with a gap between groups."""
     places, here = [], 0.0
     for before, bar in itertools.pairwise((None, *bars)):
         if before is not None and bar is not None:
@@ -176,7 +176,7 @@ def _draw_series(
 
 
 def described_svg(figure: Figure, *, title: str, text: str) -> bytes:
-    """A plot as SVG, with a title and a description; the same plot is the same file."""
+    """Return a plot as SVG with title and description; the same plot gives the same file."""
     out = io.BytesIO()
     with mpl.rc_context(  # text stays text
         {"svg.hashsalt": "cassandra", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}
@@ -191,7 +191,7 @@ def _with_description(svg: str, text: str) -> str:
 
 
 def draw_bars(names: Sequence[str], columns: Mapping[str, Sequence[float]], *, title: str) -> bytes:
-    """An SVG with a bar for each name in each column, and a line at 1."""
+    """Draw an SVG with one bar per name and column, and a line at 1."""
     width = 3 * len(columns) + 0.09 * max(map(len, names), default=0)
     figure = Figure(figsize=(width, 1 + 0.35 * len(names)), layout="constrained")
     panels = figure.subplots(1, len(columns), sharey=True)

@@ -1,4 +1,4 @@
-"""Other programs, run for what they print, and Python environments of their own for some."""
+"""Run other programs for their output, some in Python environments of their own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 TICK = 1.0
-"""Seconds between two looks at a program that has a title."""
+"""Seconds between checks of a program with a title."""
 
 
 def run_program(
@@ -25,13 +25,13 @@ def run_program(
     limit: float | None = None,
     statuses: Collection[int] = (0,),
 ) -> str:
-    """Run a program in ``folder``, without input; returns what it prints, errors included.
+    """Run a program in ``folder``, without input; return its output, stderr included.
 
-    ``variables`` are its environment, ours by default; ``log`` is a file for what it prints; with a
-    ``title`` a line on stderr says how long it has run, each second on a terminal, else at its end.
-    A program without a title is ended after ``limit`` seconds, and what it has printed is returned.
-    Raises ``error``, with the last line that it printed, if it is missing or ends with a status
-    that is not among ``statuses``.
+    ``variables`` is its environment, by default ours; ``log`` is a file for the output. With a
+    ``title``, a line on stderr shows the elapsed time: each second on a terminal, else at the end.
+    Without one, the program is killed after ``limit`` seconds, and its output so far is returned.
+    Raises ``error``, with the last line of output, if the program is missing or ends with a status
+    that is not in ``statuses``.
     """
     words = [str(word) for word in command]
     name = Path(words[0]).name
@@ -55,7 +55,7 @@ def _run(
     title: str | None,
     limit: float | None,
 ) -> tuple[int, str]:
-    """Status of a program and what it prints; it does not outlive an exception, as an interrupt."""
+    """Run a program, return its status and output; kill it on an exception or interrupt."""
     with subprocess.Popen(
         words,
         cwd=folder,
@@ -81,7 +81,7 @@ def _run(
 
 
 def _watched(process: subprocess.Popen[str], title: str) -> str:
-    """What a program prints, while a line says how long it has run."""
+    """Collect the output of a program, and show how long it has run."""
     start, live = time.monotonic(), sys.stderr.isatty()
     while True:
         try:
@@ -97,7 +97,7 @@ def _watched(process: subprocess.Popen[str], title: str) -> str:
 
 
 def python_environment(folder: Path, requirements: Path, *, error: type[Exception]) -> Path:
-    """The folder of programs of a virtual environment, made if it is not as ``requirements`` say.
+    """Return the ``bin`` folder of a virtual environment; create it if ``requirements`` changed.
 
     Raises ``error`` if the packages cannot be installed, ``OSError`` if the folder cannot be
     written.

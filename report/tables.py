@@ -1,4 +1,4 @@
-"""Tables, as text for terminals and as Markdown."""
+"""Format tables for terminals and as Markdown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row = tuple[str, ...]
 def text_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int | None = 1
 ) -> str:
-    """Columns as wide as their cells need.
+    """Format a table for a terminal; each column is as wide as its widest cell.
 
     The first ``left`` columns are left-aligned and the others right-aligned; None right-aligns
     those whose cells are all numbers.
@@ -32,14 +32,14 @@ def text_table(
 def markdown_table(
     header: Sequence[object], rows: Iterable[Sequence[object]], *, left: int | None = None
 ) -> str:
-    """A GitHub table; ``left`` aligns its columns as in :func:`text_table`."""
+    """Format a GitHub table; ``left`` aligns its columns as in :func:`text_table`."""
     lines = [[str(cell) for cell in line] for line in (header, *rows)]
     lines.insert(1, [":--" if side else "--:" for side in _sides(lines, left)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _sides(lines: Sequence[Sequence[str]], left: int | None) -> list[bool]:
-    """Whether each column is left-aligned."""
+    """Return for each column whether it is left-aligned."""
     columns = list(zip(*lines, strict=True))
     if left is None:
         return [not all(map(_is_number, column[1:])) for column in columns]
@@ -56,20 +56,20 @@ class Table:
 
     title: str  # one line
     header: Row  # names of the columns
-    rows: tuple[Row, ...]  # as many cells each as the header has
+    rows: tuple[Row, ...]  # each with as many cells as the header
     notes: tuple[str, ...] = ()  # lines below
 
     def text(self) -> str:
-        """The title, the table with numbers right-aligned, the notes."""
+        """Return the title, the table with right-aligned numbers, and the notes."""
         return "\n".join([self.title, text_table(self.header, self.rows, left=None), *self.notes])
 
     def markdown(self, *, heading: bool = True) -> str:
-        """A GitHub table, below a heading of the third level unless that is left out."""
+        """Return a GitHub table with notes, by default below a third-level heading."""
         notes = [f"\n{note}" for note in self.notes]
         above = [f"### {self.title}\n"] if heading else []
         return "\n".join([*above, markdown_table(self.header, self.rows), *notes])
 
 
 def difference(ours: float, reference: float) -> str:
-    """``+1.2%``: our figure against a reference."""
+    """Format the difference of our figure from a reference, such as ``+1.2%``."""
     return f"{ours / reference - 1:+.1%}"

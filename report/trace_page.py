@@ -1,7 +1,7 @@
-"""The page that shows what made each token of a reply: of a recorded run, or at a server.
+"""Build the page that shows the source of each token: of a recorded run, or at a server.
 
-The program (trace.js) is the same for both. What it reads has ``replies``, or says that it is
-``live``, and then asks the server that the page came from (docs/software/serving.md).
+The program (trace.js) is the same for both. Its data has ``replies`` or is marked ``live``; then
+the page sends requests to the server it came from (docs/software/serving.md).
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ _HERE = Path(__file__).parent
 
 
 def live_page(*, keyed: bool, max_tokens: int) -> Page:
-    """The page of a server: whether it has a key, and the most tokens of a reply."""
+    """Build the page of a server; ``keyed``: it needs an API key; ``max_tokens``: its reply
+    limit.
+    """
     return _page("Cassandra", {"live": True, "keyed": keyed, "tokens": max_tokens})
 
 
 def recorded_page(title: str, replies: Sequence[Any]) -> Page:
-    """The page of a run.
+    """Build the page of a recorded run.
 
-    A reply has its ``prompt`` (text, or messages with ``role`` and ``content``) and the rounds of
-    ``reply`` and of ``plain``, the same decoded plainly, or None; each is as
-    ``drafting.TraceText`` makes it.
+    A reply has its ``prompt`` (text, or messages with ``role`` and ``content``), the rounds of
+    ``reply`` and, or None, those of plain decoding (``plain``), each as ``drafting.TraceText``
+    makes it.
     """
     return _page(title, {"replies": list(replies)})
 

@@ -1,4 +1,4 @@
-"""Bodies of replies, whole and in pieces, as the API gives them."""
+"""Build the response bodies of the API, whole and streamed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ DONE = b"data: [DONE]\n\n"
 
 
 class Answer:
-    """The replies to one request, in the bodies of its kind: ``chat`` or ``text``.
+    """Builds the response bodies of one request of a ``chat`` or ``text`` completion.
 
-    ``prompts`` are the tokens of each prompt, which has ``n`` replies. ``echoes`` are texts that
-    come before the replies to each; ``texts`` makes texts of scored tokens. Replies may have
-    ``calls`` of functions, written in this form.
+    ``prompts`` are the tokens of each prompt; each prompt has ``n`` replies. ``echoes`` are texts
+    before the replies of each prompt; ``texts`` decodes scored tokens. ``calls`` is the form of
+    function calls in replies, if any.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Answer:
         self._offsets = [0] * self._replies  # characters of scored tokens so far
 
     def whole(self, events: Sequence[Event]) -> dict[str, Any]:
-        """The body of replies that were not streamed, by their events."""
+        """Return the response body of replies that were not streamed."""
         choices = []
         for index, event in enumerate(map(self._split, range(len(events)), events)):
             text = self._echoes.get(index, "") + event.text
@@ -65,13 +65,13 @@ class Answer:
         return self._body(kind, choices, usage=self._usage(events))
 
     def first(self, *, usage: bool) -> bytes:
-        """What a stream begins with; ``usage`` says that it will have that."""
+        """Return the first event of a stream; ``usage``: the stream will end with token counts."""
         begin = {"role": "assistant", "content": ""}
         replies = range(self._replies * self._chat)
         return b"".join(self._piece(index, begin, usage) for index in replies)
 
     def piece(self, index: int, event: Event, *, usage: bool) -> bytes:
-        """What an event of a reply adds to a stream."""
+        """Return the stream's event for an event of a reply."""
         event = self._split(index, event)
         reason, scores = event.finish_reason, self._scores(index, event)
         data = self._trace(event, usage)
@@ -86,7 +86,7 @@ class Answer:
         return data + self._piece(index, {}, usage, reason) if reason else data
 
     def _split(self, index: int, event: Event) -> Event:
-        """The event of a reply without the text of its calls."""
+        """Take the calls out of an event's text."""
         if not self._calls:
             return event
         reason = event.finish_reason
@@ -95,7 +95,7 @@ class Answer:
         return dataclasses.replace(event, text=content, finish_reason=reason)
 
     def _bodies(self, index: int) -> list[dict[str, Any]]:
-        """The calls of a reply that has ended."""
+        """Return the calls of a reply that has ended."""
         return [call.body for call in self._calls[index].calls] if self._calls else []
 
     def _scores(self, index: int, event: Event) -> dict[str, Any] | None:
@@ -108,19 +108,19 @@ class Answer:
         return found
 
     def _trace(self, event: Event, usage: bool) -> bytes:
-        """The round of an event, if it is traced: a body without choices, as that of the usage."""
+        """Return the round of a traced event: a body without choices, like that of the usage."""
         if event.trace is None:
             return b""
         more = {"usage": None} if usage else {}
         return _event(self._body(self._chunk, [], trace=event.trace, **more))
 
     def end(self, events: Sequence[Event], *, usage: bool) -> bytes:
-        """What a stream ends with, by the last event of each reply."""
+        """Return the end of a stream, from the last event of each reply."""
         body = self._body(self._chunk, [], usage=self._usage(events))
         return (_event(body) if usage else b"") + DONE
 
     def failed(self, body: dict[str, Any]) -> bytes:
-        """The end of a stream whose reply has failed."""
+        """Return the end of a stream whose reply failed."""
         return _event(body)
 
     @property
@@ -159,6 +159,6 @@ def _choice(
 
 
 def _event(body: dict[str, Any]) -> bytes:
-    """A server-sent event."""
+    """Format a server-sent event."""
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
     return f"data: {text}\n\n".encode()

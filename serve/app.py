@@ -1,4 +1,4 @@
-"""The application: an OpenAI-compatible interface to a scheduler."""
+"""Build the application: an OpenAI-compatible interface to a scheduler."""
 
 from __future__ import annotations
 
@@ -37,33 +37,33 @@ from cassandra_spec.serve.tool_calls import call_format, with_tools
 _Asked = ChatRequest | CompletionRequest
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
-"""Names that a server always has."""
+"""Host names that are always accepted."""
 
 BODY_SECONDS = 60.0
-"""In which the body of a request must come."""
+"""Time limit for receiving the body of a request."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Served:
-    """The model that is served, and the limits."""
+    """The served model and its limits."""
 
     name: str
     fingerprint: str  # of the weights
     created: int  # seconds since 1970
-    tokenizer: Any  # of the application alone: one thread at a time
+    tokenizer: Any  # used by the application only, one thread at a time
     vocabulary: int
     context: int  # positions of prompt and reply
-    settings: Settings  # of greedy replies; stop tokens are those of the model
-    temperature: float  # of requests that say none
-    max_tokens: int  # of a reply, at most
-    max_body: int  # bytes
-    api_key: str = ""  # that requests must have; empty: none
-    hosts: tuple[str, ...] = ()  # names of this server beside those of localhost
-    origins: tuple[str, ...] = ()  # of pages elsewhere that may ask it
+    settings: Settings  # of greedy replies, with the model's stop tokens
+    temperature: float  # of requests without one
+    max_tokens: int  # length limit of a reply
+    max_body: int  # size limit of a request in bytes
+    api_key: str = ""  # required of clients; empty: not required
+    hosts: tuple[str, ...] = ()  # accepted host names besides those of localhost
+    origins: tuple[str, ...] = ()  # origins of web pages that may send requests
 
 
 def make_app(served: Served, scheduler: Scheduler, metrics: Metrics) -> FastAPI:
-    """The application of one model."""
+    """Build the application of one model."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(ApiError, _answer_error)
     app.add_exception_handler(BusyError, _answer_error)
@@ -124,9 +124,9 @@ def make_app(served: Served, scheduler: Scheduler, metrics: Metrics) -> FastAPI:
 
 
 def _add_host_checks(app: FastAPI, served: Served) -> None:
-    """Refuse requests for other hosts, and pages of other origins that are not named.
+    """Refuse requests for unknown hosts, and from pages of unknown origins.
 
-    Without this a page could give its own name the address 127.0.0.1 and ask the server.
+    Without this check a page could resolve its own name to 127.0.0.1 and reach the server.
     """
     if served.origins:
         app.add_middleware(
@@ -163,7 +163,7 @@ def _key_check(key: str) -> Callable[[Request], Awaitable[None]]:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
-        return Response(status_code=400)  # nobody reads it
+        return Response(status_code=400)  # the client has disconnected
     if isinstance(error, HTTPException):
         message = f"{request.method} {request.url.path}: {error.detail}"
         error = ApiError(error.status_code, message, headers=error.headers)
@@ -171,7 +171,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 
 
 def _as_api_error(error: BaseException) -> ApiError:
-    """What a client is told of an error."""
+    """Translate an exception into an error for the client."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, BusyError):
@@ -181,12 +181,12 @@ def _as_api_error(error: BaseException) -> ApiError:
 
 
 class _Replies:
-    """Requests on their way to the scheduler, and replies on their way back."""
+    """Passes requests to the scheduler and returns its replies."""
 
     def __init__(self, served: Served, scheduler: Scheduler) -> None:
         self._served, self._scheduler = served, scheduler
         self._encoding = threading.Lock()
-        self._texts = TokenTexts(copy.deepcopy(served.tokenizer))  # of the event loop
+        self._texts = TokenTexts(copy.deepcopy(served.tokenizer))  # used by the event loop only
         self._grammars = GrammarCompiler(
             copy.deepcopy(served.tokenizer), served.settings.stop_tokens
         )
@@ -196,7 +196,7 @@ class _Replies:
     async def answer(
         self, request: Request, kind: type[_Asked] | type[ResponsesRequest]
     ) -> Response:
-        """The replies to a request, whole or as a stream."""
+        """Answer a request, whole or as a stream."""
         self._scheduler.require_room(self._arriving)
         self._arriving += 1
         try:
@@ -258,9 +258,9 @@ class _Replies:
         return _Jobs(self._scheduler, jobs, silent=silent, streamed=asked.stream, traced=traced)
 
     def _encode(self, asked: _Asked) -> tuple[list[Sequence[int]], list[str]]:
-        """Tokens of the prompts, at least one each, and their texts if those are to be echoed.
+        """Encode the prompts, each to at least one token; return their texts, too, if to be echoed.
 
-        A thread runs this, which may take its time.
+        Runs in a thread, because it can be slow.
         """
         if isinstance(asked, ChatRequest):
             tools = [tool.model_dump() for tool in asked.callable]
@@ -297,9 +297,9 @@ class _Replies:
             raise ApiError(400, str(error), param=param, code="invalid_value") from error
 
     def _compile(self, asked: _Asked) -> Sequence[Grammar]:
-        """The grammar that the replies must match, if there is one.
+        """Compile the grammar of a request, if it has one.
 
-        A thread runs this, which may take its time.
+        Runs in a thread, because it can be slow.
         """
         tools = asked if isinstance(asked, ChatRequest) else None
         param = "tools" if tools and tools.callable else "response_format"
@@ -313,7 +313,7 @@ class _Replies:
     def _settings(
         self, asked: _Asked, prompt: int, number: int, grammars: Sequence[Grammar]
     ) -> Settings:
-        """Settings of a prompt's reply with this number."""
+        """Return the settings of reply ``number`` to a prompt."""
         served = self._served
         biased = max(map(int, asked.logit_bias), default=0)
         if biased >= served.vocabulary:
@@ -335,7 +335,7 @@ class _Replies:
         return dataclasses.replace(settings, gamma=0, sampling=sampling, seed=seed)
 
     def _most_tokens(self, asked: _Asked, prompt: int) -> int:
-        """The most tokens of a reply; one is made where none is asked for."""
+        """Return the token limit of a reply; a request for 0 tokens generates one."""
         served, room = self._served, self._served.context - prompt
         most = asked.most_tokens
         if most is None:
@@ -354,9 +354,9 @@ class _Replies:
 
 
 class _Jobs:
-    """The jobs of one request, as the event loop sees them.
+    """The jobs of one request, for use in the event loop.
 
-    Replies of ``silent`` jobs are not wanted, only what is said of their prompts.
+    Of ``silent`` jobs only the scores of the prompts are used, not the replies.
     """
 
     def __init__(
@@ -390,7 +390,7 @@ class _Jobs:
             job.cancel()
 
     async def event(self) -> tuple[int, Event]:
-        """The number of a reply and its next event. Raises the error of one that has failed."""
+        """Return the number of a reply and its next event. Raises the error of a failed reply."""
         index, event = await self._events.get()
         if event.error is not None:
             raise _as_api_error(event.error)
@@ -401,7 +401,7 @@ class _Jobs:
         return index, event
 
     async def whole(self) -> list[Event]:
-        """The event of each reply; they are not streamed."""
+        """Return the single event of each reply, for replies that are not streamed."""
         found = dict([await self.event() for _ in range(self.count)])
         return [event for _, event in sorted(found.items())]
 
@@ -409,7 +409,7 @@ class _Jobs:
 async def _pieces(
     replies: _Jobs, first: tuple[int, Event], answer: Answer | ResponseAnswer, *, usage: bool
 ) -> AsyncIterator[bytes]:
-    """The stream of replies from the first event on."""
+    """Stream replies, from the first event on."""
     yield answer.first(usage=usage)
     last, (index, event) = dict[int, Event](), first
     try:
@@ -427,7 +427,7 @@ async def _pieces(
 
 
 class _Stream(StreamingResponse):
-    """Server-sent events; the jobs end with the connection."""
+    """A stream of server-sent events; the jobs end with the connection."""
 
     def __init__(self, replies: _Jobs, pieces: AsyncIterator[bytes]) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -435,7 +435,7 @@ class _Stream(StreamingResponse):
         self._replies = replies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the stream."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -443,7 +443,7 @@ class _Stream(StreamingResponse):
 
 
 async def _read_body(request: Request, most: int) -> bytes:
-    """The body of a request, which is JSON."""
+    """Read the body of a request, which must be JSON."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, f"Content-Type must be application/json, not {kind or 'missing'}")
@@ -465,7 +465,7 @@ Result = TypeVar("Result")
 
 
 async def _unless_gone(request: Request, work: Awaitable[Result]) -> Result:
-    """What ``work`` gives; it is cancelled when the client goes (``ClientDisconnect``)."""
+    """Await ``work``; cancel it if the client disconnects (``ClientDisconnect``)."""
     working, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
     try:
         await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Errors as the API gives them: a status, and a body that names the parameter."""
+"""Define errors of the API: a status, and a body that names the parameter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_
 
 
 class ApiError(Exception):
-    """An answer that is no reply."""
+    """An error response."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class ApiError(Exception):
 
     @property
     def body(self) -> dict[str, Any]:
-        """What the client reads."""
+        """Return the response body."""
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
         kind = _KINDS.get(self.status, kind)
         fields = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
@@ -36,11 +36,11 @@ class ApiError(Exception):
 
     @property
     def response(self) -> JSONResponse:
-        """As an answer."""
+        """Return the error as a response."""
         return JSONResponse(self.body, self.status, self.headers)
 
 
 def busy(message: str) -> ApiError:
-    """There is no room, or the server ends: try again."""
+    """Return the error of a full queue or a stopping server; clients may try again."""
     headers = {"Retry-After": "1"}
     return ApiError(503, message, code="server_overloaded", headers=headers)

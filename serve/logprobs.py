@@ -1,4 +1,4 @@
-"""Log-probabilities in the bodies of the API."""
+"""Build the log-probabilities in response bodies."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _PARTIAL = "\N{REPLACEMENT CHARACTER}"
 
 
 class TokenTexts:
-    """The text of single tokens, by a tokenizer that nobody else uses at the same time."""
+    """The text of single tokens, by a tokenizer that no other thread uses at the same time."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._known: dict[int, str] = {}
 
     def text(self, token: int) -> str:
-        """Return the text of a token; a part of a character is a replacement character."""
+        """Return the text of a token, with a replacement character for an incomplete character."""
         if token not in self._known:
             self._known[token] = self._tokenizer.decode([token], skip_special_tokens=False)
         return self._known[token]
@@ -51,7 +51,7 @@ class TokenTexts:
         }
 
     def _top(self, score: Score) -> dict[str, float] | None:
-        """Return the likeliest tokens and the token itself, the likeliest of one text."""
+        """Return the top tokens and the token itself, without duplicates of a text."""
         if score.logprob is None:
             return None
         found = dict[str, float]()

@@ -1,4 +1,4 @@
-"""Figures for Prometheus, under the names that vLLM gives them."""
+"""Export metrics to Prometheus, under vLLM's names where it has the same metric."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cassandra_spec.serve.scheduler import Scheduler
 
 
 class Metrics(Collector):
-    """What a scheduler has done, and what the rounds of its sequences have counted."""
+    """Metrics of a scheduler and counters of its sequences' rounds."""
 
     def __init__(self, scheduler: Scheduler, counters: Counters) -> None:
         self._scheduler, self._counters = scheduler, counters
@@ -21,11 +21,11 @@ class Metrics(Collector):
         self._registry.register(self)
 
     def text(self) -> bytes:
-        """All figures, as Prometheus reads them."""
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """The figures now."""
+        """Collect the current metrics."""
         yield from self._requests()
         yield from self._speculation()
 

@@ -1,4 +1,4 @@
-"""What clients may ask for: the bodies of requests, with their limits."""
+"""Define the bodies of requests, with their limits."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from cassandra_spec.drafting import Bias, Penalties, Processor, Turn
 from cassandra_spec.serve.errors import ApiError
 from cassandra_spec.serve.structured import AskedCall, Format, TextFormat, ToolFields
 
-MOST_STOPS = 4
+MAX_STOPS = 4
 _LONGEST_STOP = 256  # characters
-MOST_CHOICES = 128
-MOST_BIASED = 1024  # tokens
-MOST_LOGPROBS = 20
-_MOST = 2**31 - 1
+MAX_CHOICES = 128
+MAX_BIASED = 1024  # tokens
+MAX_LOGPROBS = 20
+_MAX_INT = 2**31 - 1
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),
@@ -42,19 +42,19 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
         ("audio", "prediction", "reasoning_effort", "verbosity", "web_search_options"), ()
     ),
 }
-"""Parameters of the API that have no effect here, and their values that ask for none."""
+"""Parameters of the API that are not implemented, and the values that are accepted."""
 
 _IGNORED = ("user", "metadata", "safety_identifier", "prompt_cache_key")
-"""Parameters of the API that say nothing about the reply."""
+"""Parameters of the API that do not concern the reply."""
 
 
 class Body(BaseModel):
-    """An object of a request, with nothing but its fields."""
+    """An object of a request; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
-    """Parameters of the API that have no effect here, and their values that ask for none."""
+    """Parameters of the API that are not implemented, and the values that are accepted."""
 
 
 _Token = Annotated[str, Field(pattern=r"^[0-9]{1,10}$")]
@@ -62,37 +62,37 @@ _Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
 class StreamOptions(Body):
-    """What a stream has beside the text."""
+    """Options of a stream."""
 
     include_usage: bool = False
-    include_obfuscation: bool = False  # accepted and not done
-    include_trace: bool = False  # what made each token (docs/software/serving.md)
+    include_obfuscation: bool = False  # accepted, without effect
+    include_trace: bool = False  # add the source of each token (docs/software/serving.md)
 
 
 class Asked(Body):
-    """What both kinds of requests have."""
+    """Fields that chat and text completion requests share."""
 
     neutral = _NEUTRAL
     kind: ClassVar[str]
-    default_tokens: ClassVar[int] = _MOST  # of a reply, where the request does not say
+    default_tokens: ClassVar[int] = _MAX_INT  # length limit of a reply without one in the request
 
     model: str
-    max_tokens: Annotated[int | None, Field(ge=1, le=_MOST)] = None
+    max_tokens: Annotated[int | None, Field(ge=1, le=_MAX_INT)] = None
     stop: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=_LONGEST_STOP)]],
-        Field(max_length=MOST_STOPS),
+        Field(max_length=MAX_STOPS),
     ] = []
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] = 1
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] = 1
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     min_p: Annotated[float | None, Field(ge=0, le=1)] = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
     repetition_penalty: Annotated[float, Field(gt=0, le=2)] = 1.0
-    logit_bias: Annotated[dict[_Token, _Bias], Field(max_length=MOST_BIASED)] = {}
+    logit_bias: Annotated[dict[_Token, _Bias], Field(max_length=MAX_BIASED)] = {}
     seed: Annotated[int | None, Field(ge=-(2**63), lt=2**63)] = None
     response_format: Format = TextFormat(type="text")
-    plain: bool = False  # nothing is drafted; no parameter of the API
+    plain: bool = False  # decode without drafts; not in OpenAI's API
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
 
@@ -103,7 +103,7 @@ class Asked(Body):
 
     @property
     def most_tokens(self) -> int | None:
-        """Of the reply, if the request says so."""
+        """The requested limit of the reply, if any."""
         return self.max_tokens
 
     @property
@@ -128,14 +128,14 @@ class Message(Body):
     """A message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    tool_calls: list[AskedCall] = []  # of the assistant
-    tool_call_id: str = ""  # of a tool's result; templates go by the order
+    tool_calls: list[AskedCall] = []  # calls of the assistant
+    tool_call_id: str = ""  # call of a tool's result; templates use the order instead
     content: str = ""
-    name: str = ""  # accepted and not used: templates have no place for it
+    name: str = ""  # accepted, without effect: templates do not use it
 
     @model_validator(mode="after")
     def _has_content(self) -> Self:
-        """Only a message with calls may leave its content out; a result names its call."""
+        """Require content, except in messages with calls; a result must name its call."""
         if self.role == "tool" and not self.tool_call_id:
             raise ValueError("tool_call_id must be given with the role tool")
         if "content" not in self.model_fields_set and not self.tool_calls:
@@ -146,14 +146,14 @@ class Message(Body):
 
     @property
     def continuable(self) -> bool:
-        """Return whether a reply can go on with it."""
+        """Return whether a reply can continue the message."""
         text = bool(self.content.strip()) and not self.tool_calls
         return self.role == "assistant" and text
 
     @field_validator("content", mode="before")
     @classmethod
     def _joined(cls, value: Any) -> Any:
-        """The texts of parts; other parts are refused."""
+        """Join the texts of parts; refuse other parts."""
         if not isinstance(value, list):
             return value
         texts = []
@@ -171,16 +171,16 @@ class ChatRequest(ToolFields, Asked):
     kind = "chat"
 
     messages: Annotated[list[Message], Field(min_length=1)]
-    max_completion_tokens: Annotated[int | None, Field(ge=1, le=_MOST)] = None
+    max_completion_tokens: Annotated[int | None, Field(ge=1, le=_MAX_INT)] = None
     logprobs: bool = False
-    top_logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] = 0
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] = 0
     continue_final_message: bool | None = None  # None: if it is the assistant's
     add_generation_prompt: bool | None = None
 
     @field_validator("messages", mode="before")
     @classmethod
     def _without_nulls(cls, value: Any) -> Any:
-        """Clients send their whole objects, with null for what is not there."""
+        """Drop nulls, which some clients send for absent fields."""
         if not isinstance(value, list):
             return value
         return [without_null(each) if isinstance(each, dict) else each for each in value]
@@ -209,7 +209,7 @@ class ChatRequest(ToolFields, Asked):
 
     @property
     def turn(self) -> Turn:
-        """Return how the prompt ends: the assistant's last message is gone on with."""
+        """Return how the prompt ends; the reply may continue the assistant's last message."""
         goes_on, opens = self.continue_final_message, self.add_generation_prompt
         if goes_on or (goes_on is None and not opens and self.messages[-1].continuable):
             return "continue"
@@ -217,17 +217,19 @@ class ChatRequest(ToolFields, Asked):
 
     @property
     def scored(self) -> int | None:
-        """Return how many likeliest tokens come with each, if log-probabilities do."""
+        """Return the number of top tokens per token, if log-probabilities are requested."""
         return self.top_logprobs if self.logprobs else None
 
     @property
     def most_tokens(self) -> int | None:
-        """Of the reply, if the request says so."""
+        """The requested limit of the reply, if any."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
     def messages_of_template(self) -> list[dict[str, Any]]:
-        """As chat templates take them, calls with ``name`` and ``arguments``."""
+        """Return the messages in the form of chat templates: calls with ``name`` and
+        ``arguments``.
+        """
         roles = {"developer": "system"}
         return [
             {"role": roles.get(each.role, each.role), "content": each.content}
@@ -240,17 +242,17 @@ class CompletionRequest(Asked):
     """The body of ``/v1/completions``: texts, or lists of tokens."""
 
     kind = "text"
-    default_tokens = 16  # as the API has it
+    default_tokens = 16  # OpenAI's default
 
-    prompt: Annotated[list[str | list[int]], Field(min_length=1, max_length=MOST_CHOICES)]
+    prompt: Annotated[list[str | list[int]], Field(min_length=1, max_length=MAX_CHOICES)]
     echo: Annotated[bool, Field(validate_default=True)] = False
-    logprobs: Annotated[int | None, Field(ge=0, le=MOST_LOGPROBS)] = None
-    max_tokens: Annotated[int | None, Field(ge=0, le=_MOST)] = None
+    logprobs: Annotated[int | None, Field(ge=0, le=MAX_LOGPROBS)] = None
+    max_tokens: Annotated[int | None, Field(ge=0, le=_MAX_INT)] = None
 
     @field_validator("prompt", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        """One prompt is a list of one; all must be texts, or tokens from 0 on, and not empty."""
+        """Make a single prompt a list; refuse empty prompts and anything but texts or tokens."""
         tokens = isinstance(value, list) and not any(isinstance(each, str | list) for each in value)
         prompts = [value] if isinstance(value, str) or tokens else value
         if not (isinstance(prompts, list) and all(map(_is_prompt, prompts))):
@@ -266,7 +268,7 @@ class CompletionRequest(Asked):
 
     @property
     def scored(self) -> int | None:
-        """Return how many likeliest tokens come with each, if log-probabilities do."""
+        """Return the number of top tokens per token, if log-probabilities are requested."""
         return self.logprobs
 
     @property
@@ -277,7 +279,7 @@ class CompletionRequest(Asked):
 
 def _is_prompt(value: Any) -> bool:
     if isinstance(value, list):
-        return bool(value) and all(type(token) is int and 0 <= token <= _MOST for token in value)
+        return bool(value) and all(type(token) is int and 0 <= token <= _MAX_INT for token in value)
     return isinstance(value, str)
 
 
@@ -285,7 +287,7 @@ Kind = TypeVar("Kind", bound=Body)
 
 
 def read_request(kind: type[Kind], data: bytes) -> Kind:
-    """A request from the body of one. Raises :class:`ApiError` with the parameter."""
+    """Parse the body of a request. Raises :class:`ApiError` that names the parameter."""
     try:
         body = from_json(data, allow_inf_nan=False)
     except ValueError as error:
@@ -305,7 +307,7 @@ def read_request(kind: type[Kind], data: bytes) -> Kind:
 
 
 def without_null(body: dict[str, Any]) -> dict[str, Any]:
-    """Return an object without its null fields, which clients send for what is not there."""
+    """Return an object without its null fields, which clients send for absent values."""
     return {name: value for name, value in body.items() if value is not None}
 
 
@@ -322,7 +324,7 @@ def _require_neutral(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
 
 
 def _refusal(error: ValidationError) -> ApiError:
-    """The first thing that is wrong."""
+    """Describe the first error of a body."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"] if part != "[key]")
     message = first["msg"]

@@ -1,4 +1,4 @@
-"""The Responses API: its requests as requests of a chat, and its replies, whole and in events."""
+"""Implement the Responses API on top of chats: its requests and its replies, whole and streamed."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from cassandra_spec.serve.structured import (
     TextFormat,
 )
 
-_MOST = 2**31 - 1
+_MAX_INT = 2**31 - 1
 _TEXT_PARTS = ("input_text", "output_text", "text")
 _Role = Literal["user", "assistant", "system", "developer"]
 
 
 class _Item(Body):
-    """A turn of ``input``: a message of the client, or one that an earlier reply has."""
+    """An item of ``input``: a message of the client or of an earlier reply."""
 
     type: Literal["message"] = "message"
     role: _Role
     content: str
-    id: str = ""  # of an earlier reply; this and the next are accepted and not used
+    id: str = ""  # of an earlier reply; accepted, without effect, like the next field
     status: Literal["in_progress", "completed", "incomplete"] = "completed"
 
     @field_validator("content", mode="before")
@@ -70,7 +70,7 @@ class _Text(Body):
 
     @property
     def of_chat(self) -> Format:
-        """Return the format as a chat has it."""
+        """Return the format in the form of a chat."""
         found = self.format
         if not isinstance(found, _SchemaFormat):
             return found
@@ -98,7 +98,7 @@ class ResponsesRequest(Body):
     model: str
     input: Annotated[list[_Item], Field(min_length=1)]
     instructions: str | None = None
-    max_output_tokens: Annotated[int | None, Field(ge=1, le=_MOST)] = None
+    max_output_tokens: Annotated[int | None, Field(ge=1, le=_MAX_INT)] = None
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     text: _Text = _Text()
@@ -109,7 +109,7 @@ class ResponsesRequest(Body):
     @field_validator("input", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        """A text is one message of the user; items are whole objects of clients, with nulls."""
+        """Make a text one message of the user; drop nulls from items."""
         items = [{"role": "user", "content": value}] if isinstance(value, str) else value
         if not isinstance(items, list):
             raise ValueError("must be a text or a list of messages")
@@ -117,7 +117,7 @@ class ResponsesRequest(Body):
 
     @property
     def chat(self) -> ChatRequest:
-        """Return the chat that asks for the same."""
+        """Return the equivalent chat."""
         turns = [{"role": item.role, "content": item.content} for item in self.input]
         system = [] if self.instructions is None else [self.instructions]
         return ChatRequest(
@@ -133,13 +133,13 @@ class ResponsesRequest(Body):
 
 
 class ResponseAnswer:
-    """The reply to one request, as :class:`cassandra_spec.serve.answers.Answer` is of others."""
+    """The reply to one request, like :class:`cassandra_spec.serve.answers.Answer` for chats."""
 
     def __init__(self, asked: ResponsesRequest, prompt_tokens: int) -> None:
         self._asked, self._prompt_tokens = asked, prompt_tokens
         self._id, self._item = (f"{kind}_{uuid.uuid4().hex}" for kind in ("resp", "msg"))
         self._created, self._sequence = int(time.time()), 0
-        self._text = ""  # of the stream so far
+        self._text = ""  # text of the stream so far
 
     def whole(self, events: Sequence[Event]) -> dict[str, Any]:
         """Return the body of a reply that was not streamed."""
@@ -147,7 +147,7 @@ class ResponseAnswer:
         return self._body(self._status(last), [self._message(last.text, last)], last)
 
     def first(self, *, usage: bool) -> bytes:
-        """Return what a stream begins with."""
+        """Return the first events of a stream."""
         body = self._body("in_progress", [], None)
         return (
             self._event("response.created", response=body)
@@ -159,7 +159,7 @@ class ResponseAnswer:
         )
 
     def piece(self, index: int, event: Event, *, usage: bool) -> bytes:
-        """Return what an event adds to a stream."""
+        """Return the stream's events for an event of a reply."""
         if not event.text:
             return b""
         self._text += event.text
@@ -167,7 +167,7 @@ class ResponseAnswer:
         return self._event(kind, **self._place, delta=event.text, logprobs=[])
 
     def end(self, events: Sequence[Event], *, usage: bool) -> bytes:
-        """Return what a stream ends with."""
+        """Return the last events of a stream."""
         [last] = events
         item, status = self._message(self._text, last), self._status(last)
         part, place = _part(self._text), self._place
@@ -179,7 +179,7 @@ class ResponseAnswer:
         )
 
     def failed(self, body: dict[str, Any]) -> bytes:
-        """Return the end of a stream whose reply has failed."""
+        """Return the end of a stream whose reply failed."""
         error = {"code": "server_error", "message": body["error"]["message"]}
         response = {**self._body("failed", [], None), "error": error}
         return self._event("response.failed", response=response)

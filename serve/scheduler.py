@@ -1,7 +1,7 @@
-"""The thread that decodes for all requests: a queue, the sequences of a backend, and events.
+"""Decode for all requests in one thread: a queue, the sequences of a backend, and events.
 
-A reply does not depend on the other requests. Its tokens are those that it gets alone, which
-:class:`cassandra_spec.drafting.Sequences` promise.
+A reply does not depend on other requests: its tokens are those of a server without other requests,
+as :class:`cassandra_spec.drafting.Sequences` promises.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from cassandra_spec.golden import CassandraError
 
 
 class BusyError(CassandraError):
-    """A request was refused because there are too many, or because the server ends."""
+    """Raised for a request while the queue is full or the server stops."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:
-    """What has become of a reply."""
+    """One step of a reply: new text, and its end."""
 
-    text: str = ""  # new
-    tokens: int = 0  # of the reply so far
-    cached: int = 0  # tokens of the prompt whose keys and values were there
-    finish_reason: str = ""  # of the last event: stop or length
-    scores: tuple[Score, ...] = ()  # of new tokens, those of the prompt first, if asked for
+    text: str = ""  # new text
+    tokens: int = 0  # length of the reply so far
+    cached: int = 0  # tokens of the prompt found in the cache
+    finish_reason: str = ""  # "stop" or "length", in the last event
+    scores: tuple[Score, ...] = ()  # of new tokens (those of the prompt first), if requested
     trace: Mapping[str, Any] | None = None  # the round, if the reply is traced
-    error: BaseException | None = None  # of the last event, if the reply has failed
+    error: BaseException | None = None  # in the last event, if the reply failed
 
 
 Deliver = Callable[[Event], object]
@@ -66,14 +66,14 @@ class Job:
         if trace is not None:
             self.traced = TraceText(trace, tokenizer, settings.stop_strings)
         self.scores: list[Score] = []
-        self.error: BaseException | None = None  # of the text
+        self.error: BaseException | None = None  # an error of the text
         self.cancelled = False
         self.cached = 0
         self._deliver = deliver
         self._told = 0  # scores
 
     def ends(self, token: int) -> bool:
-        """Take the next token; whether the reply ends with it, by a stop string or a failure."""
+        """Take the next token; return whether a stop string or an error ends the reply."""
         try:
             return self.text.add(token)
         except BaseException as error:  # a panic is no Exception
@@ -81,13 +81,13 @@ class Job:
             return True
 
     def new_scores(self) -> tuple[Score, ...]:
-        """Return the scores that have not been told."""
+        """Return the scores that have not been delivered."""
         new = tuple(self.scores[self._told :])
         self._told += len(new)
         return new
 
     def cancel(self) -> None:
-        """Any thread: end the reply before the next step, without a further event."""
+        """End the reply before the next step, without a further event. Any thread may call this."""
         self.cancelled = True
 
     def tell(self, **fields: Any) -> None:
@@ -95,24 +95,24 @@ class Job:
         if not self.cancelled:
             try:
                 self._deliver(Event(tokens=len(self.text.tokens), cached=self.cached, **fields))
-            except BaseException:  # of the reader: the others go on
+            except BaseException:  # an error of this reader; other jobs continue
                 self.cancel()
 
 
 @dataclasses.dataclass
 class Totals:
-    """What was done so far. The scheduler's thread writes, any may read."""
+    """Counters since the start; the scheduler's thread writes them, any thread may read them."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    tokens: int = 0  # of replies
+    tokens: int = 0  # generated tokens
     ended: dict[str, int] = dataclasses.field(
         default_factory=lambda: dict.fromkeys(("stop", "length", "abort", "error"), 0)
     )
 
 
 class Scheduler:
-    """Decodes for requests in a thread of its own, as many at once as there are sequences.
+    """Decodes for requests in its own thread, one request per sequence at a time.
 
     ``sequences`` and ``tokenizer`` belong to that thread until the scheduler is closed. Up to
     ``waiting`` further requests wait for a sequence, in order. ``make_trace`` makes the trace of a
@@ -134,7 +134,9 @@ class Scheduler:
         self._room = self.slots + waiting
         self._open = 0  # jobs that have not ended
         self._inbox: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()  # of _open, and of putting in before the thread ends
+        self._lock = (
+            threading.Lock()
+        )  # guards _open; held while putting a job in before the thread ends
         self._waiting: deque[Job] = deque()
         self._running: dict[int, Job] = {}  # by slot
         self._draining = self._aborting = False
@@ -152,11 +154,11 @@ class Scheduler:
         streamed: bool = True,
         traced: bool = False,
     ) -> Job:
-        """Begin a reply as soon as there is room.
+        """Queue a request; its reply begins as soon as a sequence is free.
 
-        ``deliver`` gets its events, in the scheduler's thread: it must not take long. A reply that
-        is not ``streamed`` has one, at its end. Events have the rounds of the reply if it is
-        ``traced``. Raises :class:`BusyError`.
+        The scheduler's thread calls ``deliver`` with each event, so it must return quickly. A
+        reply that is not ``streamed`` has one event, at its end. Events of a ``traced`` reply have
+        its rounds. Raises :class:`BusyError`.
         """
         trace = self._make_trace() if traced else None
         job = Job(prompt, settings, self._tokenizer, deliver, trace, streamed=streamed)
@@ -167,7 +169,7 @@ class Scheduler:
         return job
 
     def require_room(self, more: int = 0) -> None:
-        """Raise :class:`BusyError` unless a request can be taken, and ``more`` before it."""
+        """Raise :class:`BusyError` unless the queue has room for ``more`` requests and one."""
         if not self.ready:
             raise BusyError("the server is shutting down")
         if self._open + more >= self._room:
@@ -175,35 +177,35 @@ class Scheduler:
 
     @property
     def room(self) -> int:
-        """Requests that can be taken while there are no others."""
+        """Capacity in requests, running and waiting."""
         return self._room
 
     @property
     def ready(self) -> bool:
-        """Whether requests are taken, if there is room."""
+        """Return whether requests are accepted while there is room."""
         return self._thread.is_alive() and not self._draining
 
     @property
     def running(self) -> int:
-        """Requests that are decoded."""
+        """Number of requests being decoded."""
         return len(self._running)
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for a sequence."""
+        """Number of requests waiting for a sequence."""
         return max(self._open - len(self._running), 0)
 
     def drain(self, *, abort: bool = False) -> None:
-        """Refuse what waits and what comes; what runs is finished, or with ``abort`` ended.
+        """Refuse waiting and new requests; finish running ones, or with ``abort`` end them.
 
-        Returns at once. A handler of signals may call it: it takes no lock.
+        Returns at once. Takes no lock, so a signal handler may call it.
         """
         self._draining = True
         self._aborting = self._aborting or abort
         self._inbox.put(None)
 
     def close(self) -> None:
-        """Drain, and wait until nothing runs."""
+        """Drain, and wait until no request runs."""
         self.drain()
         self._thread.join()
 
@@ -223,11 +225,11 @@ class Scheduler:
                 self._drop_cancelled()
                 self._begin()
                 self._hand_out(self._sequences.step() if self._running else [])
-            except BaseException as error:  # of a pass: its sequences cannot go on
+            except BaseException as error:  # an error of a pass ends its sequences
                 self._end_running(error)
 
     def _receive(self) -> bool:
-        """Take what has come, and wait if there is nothing to do; False at the end."""
+        """Take new requests, waiting while idle; return False at the end."""
         while True:
             idle = not self._running and not self._waiting
             if idle and self._draining:
@@ -253,7 +255,7 @@ class Scheduler:
             self._close(job, "abort")
 
     def _begin(self) -> None:
-        """Give sequences to jobs that wait; while draining, refuse those."""
+        """Give sequences to waiting jobs, or refuse the jobs while draining."""
         while self._waiting and (self._draining or self._sequences.free):
             job = self._waiting.popleft()
             try:
@@ -261,7 +263,7 @@ class Scheduler:
                     raise BusyError("the server is shutting down")
                 asked: dict[str, Any] = {"ends": job.ends, "scores": job.scores}
                 slot = self._sequences.claim(job.prompt, job.settings, job.trace, **asked)
-            except BaseException as error:  # of this job alone
+            except BaseException as error:  # an error of this job only
                 self._close(job, "error", error=error)
             else:
                 self._running[slot] = job
@@ -270,7 +272,7 @@ class Scheduler:
                 self.totals.cached_tokens += job.cached
 
     def _hand_out(self, emitted: Sequence[Emitted]) -> None:
-        """Give tokens to their jobs, and tell those what is new."""
+        """Give tokens to their jobs, and deliver new text."""
         tokens: dict[int, list[Emitted]] = {}
         for each in emitted:
             tokens.setdefault(each.slot, []).append(each)
@@ -278,7 +280,7 @@ class Scheduler:
             job = self._running[slot]
             try:
                 told = self._take(job, some)
-            except BaseException as error:  # of this job's text: a panic is no Exception
+            except BaseException as error:  # the tokenizer's panic is not an Exception
                 told = {"error": error}
             if told.keys() & {"finish_reason", "error"}:
                 self._release(slot, over=some[-1].over)
@@ -287,7 +289,7 @@ class Scheduler:
                 job.tell(**told)
 
     def _take(self, job: Job, emitted: Sequence[Emitted]) -> dict[str, Any]:
-        """Count the new tokens of a reply, which its text has; what is to be told of them."""
+        """Count the new tokens of a reply; return the fields of their event."""
         told, last = dict[str, Any](), emitted[-1]
         if failure := job.error or last.error:
             raise failure
@@ -306,7 +308,7 @@ class Scheduler:
         return told
 
     def _release(self, slot: int, *, over: bool = False) -> None:
-        """Take a job from its slot, whose sequence may be ``over``."""
+        """Take a job from its slot; ``over``: its sequence has ended."""
         del self._running[slot]
         if not over:
             self._sequences.release(slot)

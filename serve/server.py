@@ -1,4 +1,4 @@
-"""The server around the application: its socket, its signals and its end."""
+"""Run the application on a socket; handle signals and shutdown."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _BACKLOG = 256
 
 
 class Server(uvicorn.Server):
-    """An application on a socket.
+    """A server: the application on a socket.
 
-    The first SIGINT or SIGTERM ends it when the replies that run are complete; the second at once.
+    The first SIGINT or SIGTERM stops it after the running replies; the second stops it at once.
     """
 
     def __init__(self, app: FastAPI, scheduler: Scheduler, host: str, port: int) -> None:
@@ -44,12 +44,12 @@ class Server(uvicorn.Server):
 
     @property
     def address(self) -> str:
-        """Where clients find it."""
+        """The URL for clients."""
         host, port = self._socket.getsockname()[:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     def run_until_signal(self) -> bool:
-        """Answer requests until a signal ends it; whether all replies were complete."""
+        """Serve until a signal; return whether all replies were completed."""
         try:
             self.run(sockets=[self._socket])
         finally:
@@ -57,11 +57,11 @@ class Server(uvicorn.Server):
         return not self.force_exit
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Take a signal."""
+        """Handle a signal."""
         self.stop(at_once=self.should_exit)
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Any thread: take no more requests, and end when those that run are complete."""
+        """Stop taking requests; end when running ones are complete. Any thread may call this."""
         self.should_exit = True
         self._scheduler.drain(abort=at_once)
         if at_once:
@@ -72,7 +72,7 @@ class Server(uvicorn.Server):
 
 @contextlib.contextmanager
 def running(server: Server) -> Iterator[str]:
-    """A server in a thread of its own, at the address that is given."""
+    """Run a server in a thread; yield its address."""
     thread = threading.Thread(target=server.run_until_signal, name="server")
     thread.start()
     try:
@@ -95,7 +95,7 @@ def _listen(host: str, port: int) -> socket.socket:
 def open_server(
     served: Served, backend: Backend, host: str, port: int, *, waiting: int
 ) -> Iterator[Server]:
-    """A server of a backend, which is the server's alone until it is closed.
+    """Open a server for a backend, which the server alone uses until it is closed.
 
     Up to ``waiting`` requests wait while all sequences of the backend are taken. Raises
     :class:`CassandraError` if it cannot listen.

@@ -1,4 +1,4 @@
-"""Structured output in requests: formats of replies, and functions that a model may call."""
+"""Parse the formats of replies and the functions that a model may call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.serve.errors import ApiError
 from cassandra_spec.serve.tool_calls import CallFormat, calls_grammar, schema_text
 
-MOST_TOOLS = 128
+MAX_TOOLS = 128
 
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 
@@ -23,14 +23,14 @@ class _Body(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, value: Any) -> Any:
-        """Clients send null for what is not there."""
+        """Drop nulls, which clients send for absent fields."""
         if not isinstance(value, dict):
             return value
         return {name: each for name, each in value.items() if each is not None}
 
 
 class SchemaFormat(_Body):
-    """``json_schema`` of a response format; ``strict`` changes nothing: it always is."""
+    """``json_schema`` of a response format; ``strict`` has no effect, replies always match."""
 
     name: Name
     description: str = ""
@@ -39,7 +39,7 @@ class SchemaFormat(_Body):
 
 
 class TextFormat(_Body):
-    """No format."""
+    """A response format without restrictions."""
 
     type: Literal["text"]
 
@@ -51,14 +51,14 @@ class JsonObject(_Body):
 
 
 class JsonSchema(_Body):
-    """JSON that a schema describes."""
+    """JSON that matches a schema."""
 
     type: Literal["json_schema"]
     json_schema: SchemaFormat
 
 
 class GrammarFormat(_Body):
-    """Text that a grammar describes; no format of the API."""
+    """Text that matches a grammar; not in OpenAI's API."""
 
     type: Literal["grammar"]
     syntax: Literal["regex", "lark", "gbnf"]
@@ -80,7 +80,7 @@ class Function(_Body):
 
 
 class Tool(_Body):
-    """A tool; only functions are known."""
+    """A tool, which must be a function."""
 
     type: Literal["function"]
     function: Function
@@ -93,7 +93,7 @@ class FunctionName(_Body):
 
 
 class NamedTool(_Body):
-    """The function that is to be called."""
+    """The function that the reply must call."""
 
     type: Literal["function"]
     function: FunctionName
@@ -127,15 +127,15 @@ class AskedCall(_Body):
 
 
 class ToolFields(BaseModel):
-    """What chats have for tools."""
+    """Fields of chats with tools."""
 
-    tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS)] = []
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = []
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool = True
 
     @property
     def callable(self) -> list[Tool]:
-        """Tools that the reply may call. Raises :class:`ApiError` if the choice is none of them."""
+        """Tools that the reply may call. Raises :class:`ApiError` if ``tool_choice`` is unknown."""
         choice = self.tool_choice
         if isinstance(choice, NamedTool):
             name = choice.function.name
@@ -147,7 +147,7 @@ class ToolFields(BaseModel):
 
     @property
     def must_call(self) -> bool:
-        """Whether the reply consists of calls."""
+        """Return whether the reply must consist of calls."""
         return self.tool_choice not in (None, "none", "auto")
 
 
@@ -158,7 +158,7 @@ def _refuse_choice(must: str) -> Any:
 def grammar_text(form: Format, tools: ToolFields | None, calls: CallFormat) -> GrammarText | None:
     """Return the grammar that a reply must match; None: any text.
 
-    Raises :class:`CassandraError` if it is too long, or a grammar and tools are asked for.
+    Raises :class:`CassandraError` if it is too long, or if a request has a grammar and tools.
     """
     if tools is None or not tools.callable:
         return _format_grammar(form)

@@ -1,8 +1,8 @@
-"""Calls of functions: how a model is told of them, writes them, and what its text says.
+"""Describe functions to a model, in its form, and parse the calls in its text.
 
-A chat template that knows tools shows them as the model has learned it, and its calls are JSON
-between ``<tool_call>`` and ``</tool_call>``. Another template gets them in the system message, in
-the form of SmolLM2-Instruct: a list of all calls between the same marks.
+A chat template with tools shows them in the model's own form; calls are JSON between
+``<tool_call>`` and ``</tool_call>``. With other templates the system message lists the tools in the
+form of SmolLM2-Instruct, whose calls are one list between the same marks.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ MARK, END_MARK = "<tool_call>", "</tool_call>"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CallFormat:
-    """What stands before, between and after the JSON of calls."""
+    """Text before, between and after the JSON of calls."""
 
     begin: str
     between: str
     end: str
-    in_template: bool  # whether the chat template shows tools, calls and results by itself
+    in_template: bool  # whether the chat template supports tools, calls and results
 
 
 SEPARATE = CallFormat(
@@ -41,7 +41,7 @@ def call_format(template: object) -> CallFormat:
 
 
 def schema_text(schema: Mapping[str, Any]) -> str:
-    """Return a JSON Schema as text; unless it says otherwise, its JSON has the usual spaces."""
+    """Return a JSON Schema as text; by default its JSON has the usual spaces."""
     return json.dumps({"x-guidance": JSON_STYLE, **schema})
 
 
@@ -55,8 +55,8 @@ def calls_grammar(
 ) -> str:
     """Return the Lark grammar of a reply with calls of functions, by name and parameters.
 
-    With ``text`` the reply may have text before its calls, or be text alone; ``content`` is then
-    the schema of a reply without calls. ``several`` calls are possible, or one.
+    With ``text`` the reply may have text before its calls, or only text; ``content`` is then the
+    schema of a reply without calls. ``several``: more than one call is allowed.
     """
     rules = [
         f"call_{at}: {_quoted(_head(name))} arguments_{at} {_quoted('}')}\n"
@@ -93,7 +93,7 @@ def _quoted(text: str) -> str:
 def with_tools(
     messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], form: CallFormat
 ) -> list[dict[str, Any]]:
-    """Return the messages of a chat as its template takes them.
+    """Return the messages of a chat in the form of its template.
 
     ``messages`` have ``role`` and ``content``, those of the assistant perhaps ``tool_calls`` with
     ``name`` and ``arguments``.
@@ -139,7 +139,7 @@ def _as_text(message: Mapping[str, Any], form: CallFormat) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A call of a function, as the API gives it."""
+    """A call of a function in a reply."""
 
     id: str
     name: str
@@ -147,16 +147,16 @@ class Call:
 
     @property
     def body(self) -> dict[str, Any]:
-        """As an entry of ``tool_calls``."""
+        """Return the call as an entry of ``tool_calls``."""
         function = {"name": self.name, "arguments": self.arguments}
         return {"id": self.id, "type": "function", "function": function}
 
 
 class CallText:
-    """Splits the text of a reply into content and calls, as the text comes.
+    """Splits the text of a reply into content and calls, incrementally.
 
-    What may be the beginning of calls is held back. The calls are known at the end; those of a
-    reply that was cut off are content.
+    Text that may begin a call is held back. Calls are parsed at the end; incomplete calls of a
+    truncated reply are returned as content.
     """
 
     def __init__(self, form: CallFormat) -> None:
@@ -164,7 +164,7 @@ class CallText:
         self._form, self._held = form, ""
 
     def add(self, text: str, *, last: bool = False) -> str:
-        """Take the next text, and return the content that is certain by now."""
+        """Take the next text; return the text that is certainly content."""
         self._held += text
         begin = self._form.begin
         at = self._held.find(begin)
@@ -180,7 +180,7 @@ class CallText:
 
 
 def parse_calls(text: str, form: CallFormat) -> list[Call]:
-    """Return the calls of a text that consists of them; none if it does not."""
+    """Return the calls of a text, or an empty list if it has anything else."""
     found, at, decoder = list[Call](), len(form.begin), json.JSONDecoder()
     try:
         while True:

@@ -1,11 +1,11 @@
-"""The main job, ``make sim``: a real model through the format and the gateware, bit for bit.
+"""Run the main check, ``make sim``: a real model through format and gateware, bit for bit.
 
 Packs the linear weights and the head of a model in every scheme, reads the packed files back, and
-pushes each segment through the Verilated decoder in draft and in target mode. What comes out is
-compared with the golden codec and with the original weights. Then the model answers a prompt with
-weights that came out of the gateware, and again with keys and values that went through the
-gateware's encoder and decoder while it generated (``--kv-only``: this alone). Tables, plots,
-coverage, a waveform and the replies go into one page of HTML.
+decodes each segment in the Verilated decoder, in draft and in target mode. The output is compared
+with the golden codec and with the original weights. Then the model answers a prompt with weights
+from the gateware, and again with keys and values that the gateware encodes and decodes during
+generation (``--kv-only``: only this part). Tables, plots, coverage, a waveform and the replies form
+one HTML page.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _duration(seconds: float) -> str:
 
 
 def _check_weights(whole: Source, folder: Path, args: argparse.Namespace, found: Run) -> None:
-    """Weights of every scheme through the gateware, then a reply."""
+    """Check the weights of every scheme in the gateware, then generate a reply with them."""
     source = _select(whole, quick=args.quick)
     print("building the Verilated decoder ...", flush=True)
     print(f"gateware: {gateware().config.module_name}")
@@ -113,7 +113,7 @@ def _check_weights(whole: Source, folder: Path, args: argparse.Namespace, found:
 def compare_replies(
     source: Source, decoded: DecodedWeights, folder: Path, prompt: str, tokens: int
 ) -> Replies:
-    """Replies with the weights of ``source`` and with ``decoded`` ones, printed, too.
+    """Generate and print replies with the weights of ``source`` and with ``decoded`` ones.
 
     ``folder`` must not exist: the tokenizer and the configuration are put there.
     """
@@ -140,7 +140,7 @@ def compare_replies(
 
 
 def _select(whole: Source, *, quick: bool) -> Subset:
-    """The tensors to check, as a source of their own."""
+    """Select the tensors to check."""
     tensors = packed_tensors(whole)
     names = one_of_each_kind(tensors) if quick else [tensor.name for tensor in tensors]
     chosen = Subset(whole, names)
@@ -151,7 +151,7 @@ def _select(whole: Source, *, quick: bool) -> Subset:
 
 
 def _check_key_values(whole: Source, folder: Path, args: argparse.Namespace) -> list[KeyValueCheck]:
-    """Replies with keys and values through the gateware."""
+    """Check replies whose keys and values pass through the gateware."""
     recipe = RECIPES[REPLY_SCHEME]
     print(f"\npacking {whole.label} for replies: {REPLY_SCHEME}, {describe(recipe)}", flush=True)
     recipe = dataclasses.replace(recipe, group_exponents="largest")  # quicker

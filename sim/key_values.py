@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat
 
 TOKENS = 64
-"""Tokens of each reply, at least."""
+"""Minimum length of each reply in tokens."""
 
 _GAMMA = 3
-_SEGMENT = 1 << 14  # what the encoder is built for
+_SEGMENT = 1 << 14  # segment length for which the encoder is built
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class _Reply:
 
     tokens: list[int]
     packed: list[Packed]
-    vectors: int  # that are sealed
+    vectors: int  # sealed vectors
     tail: int  # vectors that are not
 
 
@@ -52,12 +52,12 @@ class KeyValueCheck:
 
     @property
     def good(self) -> bool:
-        """Nothing differs."""
+        """Return whether nothing differs."""
         return self.same_tokens and not self.different_regions
 
 
 def _layouts(size: int) -> Iterator[tuple[str, KeyValueFormat]]:
-    """Each scheme: lossless ones token by token, so that no vector is read unpacked later.
+    """Yield each scheme; lossless ones token by token, so that no vector is later read unpacked.
 
     ``size`` is that of a head; in two schemes a draft has three quarters of its values.
     """
@@ -149,7 +149,7 @@ def _same(one: Packed, other: Packed) -> bool:
 
 
 def key_value_table(checks: Sequence[KeyValueCheck]) -> Table:
-    """What was found of each scheme."""
+    """Format the checks of each scheme as a table."""
     through = "vectors through the gateware"
     return Table(
         title="Keys and values through encoder and decoder",

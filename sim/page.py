@@ -19,7 +19,7 @@ from cassandra_spec.verif.library.coverage import report_saved
 from cassandra_spec.verif.library.drawing import picture
 
 PAGE = Path(__file__).resolve().parents[1] / "build" / "sim" / "report.html"
-"""Where the page goes."""
+"""Path of the page."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Replies:
 
 @dataclasses.dataclass(kw_only=True)
 class Run:
-    """What a run of the main job found, while it goes on."""
+    """The results of a run so far."""
 
     model: str
     weights: dict[str, Checked] = dataclasses.field(default_factory=dict)  # by scheme
@@ -45,7 +45,7 @@ class Run:
 
     @property
     def good(self) -> bool:
-        """Whether every bit was right."""
+        """Return whether every bit was right."""
         totals = {scheme: checked.total for scheme, checked in self.weights.items()}
         right = all(total.mismatches == 0 for total in totals.values())
         kept = all(total.lost == 0 for scheme, total in totals.items() if scheme in LOSSLESS)
@@ -54,7 +54,7 @@ class Run:
 
 
 def page(run: Run) -> str:
-    """The page of a run, as HTML."""
+    """Format a run as an HTML page."""
     out = Page(f"{run.model} through the gateware")
     out.paragraph(run.verdict)
     if run.weights:
@@ -93,7 +93,7 @@ def _add_replies(out: Page, replies: Replies) -> None:
 
 
 def _plot(scheme: str, checked: Checked) -> bytes:
-    """Values per cycle and bits by stream, tensor by tensor."""
+    """Plot values per cycle and bits by stream, for each tensor."""
     from matplotlib.figure import Figure  # slow to import
 
     edges = np.arange(len(checked.checks) + 1)

@@ -19,7 +19,7 @@ STREAMS = ("mask", "exponent", "sign_high", "low", "residue", "pruned")
 
 
 def weight_tables(found: Mapping[str, Checked]) -> list[Table]:
-    """Cycles, differences and bits per weight by scheme."""
+    """Format cycles, differences and bits per weight by scheme."""
     return [_cycles(found), _differences(found), _bits(found)]
 
 

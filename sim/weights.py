@@ -32,7 +32,7 @@ RECIPES = {
         group_exponents="chosen",
     ),
 }
-"""What is packed: the paper's setting for unary; 4 magnitude bits, nothing pruned, for the rest."""
+"""Recipes by scheme: the paper's for unary; for the others 4 magnitude bits, nothing pruned."""
 
 LOSSLESS = ("unary", "exact")
 REPLY_SCHEME = "exact"  # whose target weights the model answers with
@@ -50,7 +50,7 @@ class _Part:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Files:
-    """Where a worker finds the parts, the weights that they were made from, and what to write."""
+    """Files of a worker: the packed parts, their original weights, and the output."""
 
     shared: Shared
     packed: Path
@@ -69,7 +69,7 @@ def _packed_tensor(path: Path, written: int, name: str) -> Packed:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """What came of one part in the gateware, or of all parts of a scheme together."""
+    """Results of one part in the gateware, or of all parts of a scheme."""
 
     values: int = 0
     draft: Statistics = dataclasses.field(default_factory=Statistics.none)
@@ -88,7 +88,7 @@ class Check:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """Who works: processes of this machine, or a cluster."""
+    """The workers: processes of this machine, or a cluster."""
 
     jobs: int | None = None
     cluster: str | None = None
@@ -118,12 +118,12 @@ class Checked:
 
 @functools.cache
 def gateware() -> RtlCodec:
-    """The decoder of this process, for every scheme."""
+    """Return this process's decoder, which supports every scheme."""
     return RtlCodec()
 
 
 def _check(part: _Part, *, files: _Files) -> tuple[str, Check]:
-    """One part through the gateware in both modes; target values are kept if they are wanted."""
+    """Decode one part in the gateware in both modes; keep the target's values if requested."""
     golden, decoder, packed = GoldenCodec(), gateware(), files.read(part)
     draft = decoder.decode_draft(packed)
     draft_cost = decoder.latest
@@ -172,7 +172,7 @@ class DecodedWeights:
         self._map("r+")[self._place[name]][start : start + values.size] = values
 
     def read(self, name: str) -> NDArray[np.uint16]:
-        """All values of a tensor, uint16 [count]."""
+        """Read all values of a tensor, uint16 [count]."""
         return self._map("r")[self._place[name]]
 
     def __contains__(self, name: str) -> bool:
@@ -203,7 +203,7 @@ def _check_scheme(
 def pack_and_check(
     source: Source, scheme: str, folder: Path, work: Work, keep: DecodedWeights | None
 ) -> Checked:
-    """One scheme: pack, decode in both modes, compare."""
+    """Pack one scheme, decode it in both modes, compare."""
     recipe = RECIPES[scheme]
     print(f"\nscheme {scheme}, {describe(recipe)}", flush=True)
     start = time.monotonic()
@@ -225,7 +225,7 @@ def pack_and_check(
 
 
 def describe(recipe: Recipe) -> str:
-    """What a recipe does, in a few words."""
+    """Describe a recipe in a few words."""
     fmt = recipe.format
     parts = [f"t = {fmt.truncated}", f"fill {fmt.fill}"]
     if fmt.scheme != "unary":
@@ -235,6 +235,6 @@ def describe(recipe: Recipe) -> str:
 
 
 def one_of_each_kind(tensors: Sequence[Tensor]) -> list[str]:
-    """The first tensor of each kind of linear layer: the last two parts of its name tell."""
+    """Return the first tensor of each kind of linear layer, by the last two parts of its name."""
     first = {".".join(tensor.name.split(".")[-2:]): tensor.name for tensor in reversed(tensors)}
     return sorted(first.values())

@@ -1,4 +1,4 @@
-"""What Cassandra buys on a device: a closed-form model, from figures that are read from files.
+"""Estimate decoding speed on a device by a closed-form model, from figures read from files.
 
 Imports no other package of the project. system.md explains the model and its assumptions.
 """

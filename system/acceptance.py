@@ -13,7 +13,7 @@ MAX_GAMMA = 8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Acceptance:
-    """How often the target agrees with the draft.
+    """The rate at which the target accepts the draft's tokens.
 
     The two kinds are different numbers: .50 of all drafted tokens at gamma 5 may be .80 of those
     that follow accepted ones. Only ``drafted`` depends on the gamma at which it was measured.
@@ -22,7 +22,7 @@ class Acceptance:
         rate: 0 to 1.
         kind: ``drafted``: accepted over drafted tokens of a run, as in the paper's Table IV;
             ``conditional``: the chance that a token is accepted when all before it were.
-        source: where it was measured, if not by whoever asks.
+        source: where it was measured; empty for a rate of the user's own.
     """
 
     rate: float
@@ -49,7 +49,7 @@ class Acceptance:
         return (self.tokens(gamma) - 1) / gamma
 
     def conditional(self, gamma: int) -> float:
-        """The conditional rate that yields as many tokens in rounds of ``gamma`` (1 to 8)."""
+        """Return the conditional rate that gives as many tokens in rounds of ``gamma`` (1 to 8)."""
         wanted = self.tokens(gamma)
         low, high = 0.0, 1.0
         for _ in range(60):

@@ -1,4 +1,4 @@
-"""What a value costs in each scheme: bits that a draft reads, and bits of the whole format."""
+"""Define the cost of a value in each scheme: bits that a draft reads, and bits in all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cassandra_spec.system.errors import SystemModelError, check_number, unknown
 from cassandra_spec.system.files import HERE, read_toml
 
 FULL = 16.0
-"""Bits of BF16: what embedding, norms and activations cost always."""
+"""Bits of BF16, the format of embedding, norms and activations."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Bits:
             raise SystemModelError("source of bits must say where they are from")
 
     def read(self, *, draft: bool) -> float:
-        """Bits per value that a pass reads."""
+        """Return the bits per value that a pass reads."""
         return self.draft if draft else self.whole
 
 
@@ -60,14 +60,14 @@ class FormatCost:
 
     @property
     def coded(self) -> bool:
-        """Whether packed values go through decoders."""
+        """Return whether decoders decode the packed values."""
         return bool(self.decoder)
 
     def default_acceptance(self, gamma: int) -> float:
-        """Accepted over drafted tokens as measured at ``gamma``; 0 without speculation.
+        """Return accepted over drafted tokens as measured at ``gamma``; 0 without speculation.
 
         Raises:
-            SystemModelError: nobody has measured it.
+            SystemModelError: it was not measured.
         """
         if gamma == 0:
             return 0.0
@@ -79,20 +79,20 @@ class FormatCost:
         return self.acceptance[gamma]
 
     def with_plain_head(self) -> FormatCost:
-        """The same format with a BF16 head."""
+        """Return the same format with a BF16 head."""
         head = Bits(draft=FULL, whole=FULL, source="BF16")
         return dataclasses.replace(self, head=head)
 
 
 @cache
 def load_formats() -> Mapping[str, FormatCost]:
-    """The presets of ``formats.toml``, by name."""
+    """Return the presets of ``formats.toml``, by name."""
     tables = read_toml(HERE / "formats.toml")
     return MappingProxyType({name: _format(name, table) for name, table in tables.items()})
 
 
 def load_format(name: str) -> FormatCost:
-    """A preset by name; a :class:`SystemModelError` lists the known ones."""
+    """Return a preset by name; a :class:`SystemModelError` lists the known ones."""
     formats = load_formats()
     return formats[name] if name in formats else unknown("scheme", name, formats)
 

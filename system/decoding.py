@@ -31,11 +31,11 @@ class Setup:
             check_count("window", self.window, 1)
 
     def run(self, step: Pass) -> PassCost:
-        """What a pass takes in this set-up."""
+        """Return the cost of a pass in this setup."""
         return cost_of(self.device, self.model, self.cost, step)
 
     def plain(self, cost: FormatCost | None = None) -> Setup:
-        """The same without speculation, in the same format or in another."""
+        """Return the same setup without speculation, in the same format or another."""
         return dataclasses.replace(self, gamma=0, cost=cost or self.cost)
 
 
@@ -43,8 +43,8 @@ class Setup:
 class Round:
     """``gamma`` drafts and their verification, at one context."""
 
-    drafts: tuple[PassCost, ...]  # what the draft passes take, one by one
-    verification: PassCost  # what the target pass over ``gamma + 1`` tokens takes
+    drafts: tuple[PassCost, ...]  # costs of the draft passes, in order
+    verification: PassCost  # cost of the target pass over ``gamma + 1`` tokens
     tokens: float  # mean tokens that it yields for each request
 
     @property
@@ -64,7 +64,8 @@ class Round:
 
 
 def round_of(setup: Setup, context: float | None = None) -> Round:
-    """A round with ``context`` tokens in the cache (default: the mean of the workload).
+    """Return the cost of a round with ``context`` tokens in the cache (default: the workload's
+    mean).
 
     Draft number i sees i tokens more, at the draft's bits, as the rest of the cache that it reads;
     verification writes the rows of all gamma + 1 tokens.
@@ -83,7 +84,7 @@ def round_of(setup: Setup, context: float | None = None) -> Round:
 
 
 def weight_bytes(model: Model, cost: FormatCost) -> float:
-    """Bytes of a model in memory: linear weights, head, and embedding if it is not the head.
+    """Return the bytes of a model in memory: linear weights, head, and an untied embedding.
 
     A tied head that is packed serves as embedding, too: its rows are decoded when they are used.
     """
@@ -93,7 +94,9 @@ def weight_bytes(model: Model, cost: FormatCost) -> float:
 
 
 def cache_tokens(device: Device, model: Model, cost: FormatCost) -> int:
-    """Tokens whose keys and values fit beside the weights; 0 if the weights do not fit."""
+    """Return how many tokens' keys and values fit beside the weights; 0 if the weights do not
+    fit.
+    """
     token = model.layers * model.kv_values * cost.kv.whole / 8
     return max(0, int((device.usable - weight_bytes(model, cost)) / token))
 
@@ -129,7 +132,7 @@ class Estimate:
 
     @property
     def gain(self) -> float:
-        """What speculation adds to compression; below 1 it does not pay."""
+        """Return the speed-up of speculation over compression alone; below 1 it does not pay."""
         return self.step_compressed / self.round.seconds_per_token
 
     @property
@@ -199,7 +202,7 @@ def _prefill(setup: Setup) -> float:
 
 
 def estimate(setup: Setup) -> Estimate:
-    """Everything about one set-up, at the mean context of its workload.
+    """Estimate one setup at the mean context of its workload.
 
     The mean is exact as long as one stage sets the pace over the whole output, since every stage
     is linear in the context.

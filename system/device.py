@@ -79,13 +79,13 @@ class Device:
         return self.memory - self.reserved
 
     def flops(self, dtype: str = "bf16") -> float:
-        """The flop/s that a pass gets in ``dtype``."""
+        """Return the flop/s that a pass gets in ``dtype``."""
         if dtype not in self.compute:
             unknown(f"dtype of a scheme on {self.name}", dtype, self.compute)
         return self.compute[dtype] * self.compute_efficiency
 
     def computed(self, products: Iterable[Product], dtype: str = "bf16") -> float:
-        """Seconds of some products, one after the other.
+        """Return the seconds of some products, computed in sequence.
 
         With an array its folds are counted: the peak is reached by full folds alone.
         """
@@ -94,21 +94,21 @@ class Device:
         return sum(product.flops for product in work) / (self.flops(dtype) * used)
 
     def decoded(self, *, draft: bool) -> float:
-        """Values per second of all decoders together."""
+        """Return the values per second of all decoders together."""
         return self.decoders * self.clock * (self.draft_rate if draft else self.target_rate)
 
     def encoded(self) -> float:
-        """Values per second of all encoders together."""
+        """Return the values per second of all encoders together."""
         return self.encoders * self.clock * self.encoder_rate
 
 
 def known_devices() -> dict[str, Path]:
-    """The devices that come with the package, by name."""
+    """Return the bundled devices, by name."""
     return {path.stem: path for path in sorted((HERE / "devices").glob("*.toml"))}
 
 
 def load_device(name: str | Path) -> Device:
-    """A device by name (see :func:`known_devices`), or from a ``.toml`` file.
+    """Load a device by name (see :func:`known_devices`), or from a ``.toml`` file.
 
     Raises:
         SystemModelError: the name is unknown, or the file does not describe a device.

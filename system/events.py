@@ -28,7 +28,7 @@ class Buffers:
     """A stream of superblocks through parallel decoders."""
 
     blocks: int  # superblocks in the stream
-    decoders: int  # that take them in turn
+    decoders: int  # decoders, which take superblocks in turn
     rooms: int  # superblocks that each decoder has room for, the one in work included
     transfer: float  # seconds of the memory for each superblock
     decode: float  # mean seconds of a decoder for each superblock
@@ -45,7 +45,7 @@ class Buffers:
 
 
 def events(buffers: Buffers) -> float:
-    """Seconds until the last superblock is decoded."""
+    """Return the seconds until the last superblock is decoded."""
     draw = random.Random(buffers.seed)
     work = [deque([0.0] * buffers.rooms, buffers.rooms) for _ in range(buffers.decoders)]
     sent = 0.0
@@ -58,7 +58,9 @@ def events(buffers: Buffers) -> float:
 
 
 def closed_form(buffers: Buffers) -> float:
-    """The slower of memory and decoders, as :mod:`cassandra_spec.system.passes` has it."""
+    """Return the time of the slower of memory and decoders, as in
+    :mod:`cassandra_spec.system.passes`.
+    """
     return buffers.blocks * max(buffers.transfer, buffers.decode / buffers.decoders)
 
 

@@ -11,13 +11,13 @@ from typing import Any
 from cassandra_spec.system.errors import SystemModelError, check_number
 
 HERE = Path(__file__).resolve().parent
-"""The directory of the files that come with the package."""
+"""The directory of the bundled files."""
 
 Table = Mapping[str, Any]
 
 
 def read_text(path: Path) -> str:
-    """A text in UTF-8; an ``OSError`` or a :class:`SystemModelError` that names it."""
+    """Read a UTF-8 text; an ``OSError`` or a :class:`SystemModelError` names the file."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -25,7 +25,7 @@ def read_text(path: Path) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file; an ``OSError`` or a :class:`SystemModelError` that names it."""
+    """Read a TOML file; an ``OSError`` or a :class:`SystemModelError` names the file."""
     try:
         return tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
@@ -33,7 +33,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; an ``OSError`` or a :class:`SystemModelError` that names the file."""
+    """Read a JSON object; an ``OSError`` or a :class:`SystemModelError` names the file."""
     try:
         content = json.loads(read_text(path))
     except json.JSONDecodeError as error:
@@ -44,7 +44,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def constant(where: str, name: str, entry: Any, unit: str, *, low: float = 0.0) -> float:
-    """The value of ``name = { value = ..., unit = "...", source = "..." }``, ``low`` or more.
+    """Return the value of ``name = { value = ..., unit = "...", source = "..." }``, at least
+    ``low``.
 
     Raises:
         SystemModelError: the entry has another form or unit, no source, or is no such number.

@@ -1,4 +1,4 @@
-"""What other parts of the project measured, from the files that they wrote."""
+"""Load measurements of other parts of the project from their files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cassandra_spec.system.errors import SystemModelError, check_count, check_nu
 from cassandra_spec.system.files import HERE, read_json, read_text
 
 SIM = HERE / "records" / "sim.txt"
-"""What ``make sim`` printed for SmolLM2-135M: values per cycle, bits per weight."""
+"""Output of ``make sim`` for SmolLM2-135M: values per cycle, bits per weight."""
 
 
 def load_measured(path: Path) -> tuple[Acceptance, int]:
@@ -49,12 +49,13 @@ class Measured:
     label: str  # which setting of the scheme
     gamma: int  # drafted tokens in a round
     acceptance: Acceptance  # accepted over drafted tokens
-    bits: Bits  # of a weight, mean of linear layers and head, as measured with it
+    bits: Bits  # bits per weight in that measurement, mean of linear layers and head
     drafted: float  # mean drafts of a round; ``gamma`` if the file does not say
 
     @property
     def stops_early(self) -> bool:
-        """Whether rounds end before ``gamma`` drafts, beyond what ends of replies explain.
+        """Return whether rounds end before ``gamma`` drafts more often than ends of replies
+        explain.
 
         The model has rounds of ``gamma`` drafts alone.
         """
@@ -70,7 +71,7 @@ _ROW = {"scheme", "label", "gamma", "acceptance_rate", "draft_bits", "target_bit
 
 
 def load_acceptance(path: Path) -> list[Measured]:
-    """The rows of ``casspec bench acceptance --json``.
+    """Load the rows of ``casspec bench acceptance --json``.
 
     A JSON object with one list of rows, each with at least ``scheme``, ``label``, ``gamma``,
     ``acceptance_rate`` (accepted over drafted), ``draft_bits`` and ``target_bits``; where it has
@@ -144,10 +145,10 @@ def _check_counts(row: Mapping[str, Any]) -> None:
 
 
 def pick(rows: Iterable[Measured], scheme: str, gamma: int, label: str | None = None) -> Measured:
-    """The one row of a scheme (by its decoder's name) at a gamma, by its label if it has several.
+    """Return the row of a scheme (by its decoder's name) at a gamma, and by label if several match.
 
     Raises:
-        SystemModelError: there is none, or there are several; the known ones are listed.
+        SystemModelError: no row matches, or several do; the known ones are listed.
     """
     fits = [row for row in rows if row.scheme == scheme]
     if not fits:
@@ -188,7 +189,7 @@ _BITS = re.compile(r"^\s*(\w+)(?:\s+\d+\.\d+){7}\s+(\d+\.\d+)\s+(\d+\.\d+)\s*$",
 
 
 def load_rates(path: Path = SIM) -> dict[str, Rates]:
-    """Rates by scheme, from what ``make sim`` printed (``make sim | tee FILE``).
+    """Load the rates by scheme from the output of ``make sim`` (``make sim | tee FILE``).
 
     Raises:
         SystemModelError: the file has no table of values per cycle.
@@ -207,7 +208,7 @@ def load_rates(path: Path = SIM) -> dict[str, Rates]:
 
 
 def with_rates(device: Device, rates: Mapping[str, Rates], scheme: str) -> Device:
-    """A device whose decoders have the measured rates of a scheme (by its decoder's name).
+    """Return a device whose decoders have the measured rates of a scheme (by its decoder's name).
 
     Raises:
         SystemModelError: the scheme was not measured.

@@ -23,7 +23,7 @@ class Pass:
     context: float  # tokens of each request that are in the cache before; a mean may be fractional
     batch: int = 1  # requests
     logits: int = 1  # tokens of each request whose logits are wanted
-    draft: bool = False  # whether it reads the draft's bits alone
+    draft: bool = False  # whether it reads only the draft's bits
 
     def __post_init__(self) -> None:
         check_count("tokens", self.tokens, 1)
@@ -54,7 +54,7 @@ class Traffic:
         return sum(self.streams().values())
 
     def streams(self) -> dict[str, float]:
-        """Bytes by the name of the stream."""
+        """Return the bytes of each stream, by name."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def __add__(self, other: Traffic) -> Traffic:
@@ -67,7 +67,7 @@ class Traffic:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PassCost:
-    """What a pass takes."""
+    """The cost of a pass: bytes, operations and seconds."""
 
     traffic: Traffic  # bytes by stream
     flops: float  # of linear layers, attention and head
@@ -101,12 +101,12 @@ def _end_traffic(model: Model, cost: FormatCost, step: Pass) -> Traffic:
 
 
 def traffic_of(model: Model, cost: FormatCost, step: Pass) -> Traffic:
-    """Bytes of a pass. Norms (less than .01 % of the weights) are left out."""
+    """Return the bytes of a pass, without norms (less than .01 % of the weights)."""
     return _layer_traffic(model, cost, step) * model.layers + _end_traffic(model, cost, step)
 
 
 def _layer_products(model: Model, step: Pass) -> Iterator[Product]:
-    """Products of one layer: linear ones for all rows, attention by head and request.
+    """Yield the products of one layer: linear ones for all rows, attention by head and request.
 
     Query heads that share a key head are rows of one product. All new tokens see the mean number
     of tokens, themselves included.
@@ -131,7 +131,7 @@ def _end_products(model: Model, step: Pass) -> Iterator[Product]:
 
 
 def products_of(model: Model, step: Pass) -> Iterator[Product]:
-    """Every matrix product of a pass."""
+    """Yield every matrix product of a pass."""
     for _ in range(model.layers):
         yield from _layer_products(model, step)
     yield from _end_products(model, step)

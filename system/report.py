@@ -1,4 +1,4 @@
-"""What is printed: the answer to one question on one page, and everything about the paper."""
+"""Format the estimate of one setup as a page, and all figures of the paper as tables."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _STREAMS = {
 
 
 def page(answer: Estimate) -> str:
-    """One page: speeds, where the bytes go, what it rests on."""
+    """Format an estimate: speeds, traffic by stream, assumptions."""
     parts = [_speeds(answer), _bytes(answer)]
     return "\n\n".join([*(part.text() for part in parts), *_assumptions(answer)])
 
@@ -182,7 +182,7 @@ def _cost_lines(setup: Setup) -> Iterator[str]:
 def everything(
     synthesis: Sequence[Synthesis] | None = None, measured: Sequence[Measured] | None = None
 ) -> Iterator[tuple[str, list[Table]]]:
-    """All tables of ``casspec system reproduce``, by section.
+    """Yield all tables of ``casspec system reproduce``, by section.
 
     Args:
         synthesis: reports for Table V; None for those of the package.
@@ -218,7 +218,7 @@ def _limit_tables() -> Iterator[Table]:
 
 
 def fill_tables(document: str, tables: Iterable[Table]) -> str:
-    """A document with the tables of its blocks ``table: TITLE`` as they are now.
+    """Return a document with the tables of its blocks ``table: TITLE`` replaced by current ones.
 
     Raises:
         SystemModelError: no table has the title of a block.
@@ -242,7 +242,7 @@ def save(sections: Iterable[tuple[str, list[Table]]], folder: Path) -> None:
 
 
 def markdown(sections: Iterable[tuple[str, list[Table]]]) -> str:
-    """A document of all sections."""
+    """Format all sections as one Markdown document."""
     parts = ["# The paper's figures, reproduced by the system model\n"]
     parts += [f"- [{plot.title}]({plot.name}.svg)" for plot in plots()]
     parts.append("")

@@ -23,7 +23,7 @@ from cassandra_spec.system.workload import Workload, load_model
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AcceptanceChoice:
-    """Where gamma and the acceptance come from: a rate, a report, a file, or the format's own.
+    """The source of gamma and acceptance: a rate, a report, a file, or the format's default.
 
     Raises:
         SystemModelError: two of them are given, or one that needs another.
@@ -51,7 +51,7 @@ class AcceptanceChoice:
             raise SystemModelError("gamma must be given without a report")
 
     def resolve(self, cost: FormatCost) -> tuple[FormatCost, Acceptance, int]:
-        """The format as it was measured, the acceptance and gamma."""
+        """Return the format with measured bits, the acceptance and gamma."""
         if self.report is not None:
             return cost, *load_measured(self.report)
         assert self.gamma is not None
@@ -77,10 +77,10 @@ def named_setup(
     bits: Mapping[str, Bits] | None = None,
     window: int | None = None,
 ) -> Setup:
-    """A setup.
+    """Build a setup from names.
 
-    ``rates`` is a file of values per cycle that replace those of the decoders; ``bits`` are those
-    of ``weight`` and ``head`` in a packed directory, in the place of the scheme's.
+    ``rates`` is a file of values per cycle that replace the decoders' own; ``bits``, by ``weight``
+    and ``head``, are those of a packed directory and replace the scheme's.
     """
     cost, acceptance, gamma = choice.resolve(load_format(scheme))
     if bits is not None:

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 from cassandra_spec.system.errors import check_count, check_number, unknown
 
 Dataflow = Literal["is", "os", "ws"]
-"""What stays in the array: inputs, outputs, or weights."""
+"""Stationary operand of the array: inputs, outputs, or weights."""
 
 DATAFLOWS: tuple[Dataflow, ...] = get_args(Dataflow)
 
@@ -55,11 +55,11 @@ class Array:
 
     @property
     def multipliers(self) -> int:
-        """Of all arrays together."""
+        """Return the number of multipliers of all arrays."""
         return self.rows * self.columns * self.count
 
     def cycles(self, product: Product) -> float:
-        """Cycles of a product in the dataflow that suits it best."""
+        """Return the cycles of a product in its fastest dataflow."""
         return min(array_cycles(self, product, dataflow) for dataflow in DATAFLOWS)
 
     def utilisation(self, products: Iterable[Product]) -> float:
@@ -70,7 +70,7 @@ class Array:
 
 
 def folds_of(array: Array, product: Product, dataflow: Dataflow) -> tuple[int, float, int]:
-    """How many folds a product has, the cycles that each streams, and those that each fills.
+    """Return the folds of a product, the cycles that each streams, and the cycles that each fills.
 
     Inputs or weights that stay take a cycle a row to load, which is the second ``rows``; outputs
     that stay need no loading, and drain while the next fold starts.
@@ -88,7 +88,7 @@ def folds_of(array: Array, product: Product, dataflow: Dataflow) -> tuple[int, f
 
 
 def array_cycles(array: Array, product: Product, dataflow: Dataflow) -> float:
-    """Cycles of a product, its folds shared by all arrays.
+    """Return the cycles of a product, its folds shared by all arrays.
 
     Where folds are few, what streams through one is cut into parts for several arrays.
     """

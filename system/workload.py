@@ -97,12 +97,12 @@ class Workload:
 
 
 def known_models() -> dict[str, Path]:
-    """The models that come with the package, by name."""
+    """Return the bundled models, by name."""
     return {path.stem: path for path in sorted((HERE / "models").glob("*.json"))}
 
 
 def load_model(name: str | Path) -> Model:
-    """A model by name (see :func:`known_models`), or from a ``config.json`` or its directory.
+    """Load a model by name (see :func:`known_models`), or from a ``config.json`` or its directory.
 
     Raises:
         SystemModelError: the name is unknown, or the file does not describe such a model.

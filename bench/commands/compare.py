@@ -1,4 +1,4 @@
-"""``casspec compare``: every draft method on the same prompts."""
+"""Define ``casspec compare``, which runs draft methods on the same prompts."""
 
 from __future__ import annotations
 
@@ -26,40 +26,42 @@ examples:
   casspec compare packed --no-verifier --methods geodesic ott-od:table=t.safetensors:threshold=0.45
   casspec compare packed --readiness --methods geodesic exit:file=exits.safetensors
 
-A method is NAME:option=value, then @GAMMA and +low (above low drafters), where wanted. All run on
-the first model, the first Cassandra on each. Ctrl-C ends with the prompts that all have answered;
-with --journal, the same command goes on from there.
+A method is NAME[:option=value...][@GAMMA][+low]; +low adds low drafters. All methods run on the
+first model, and the first Cassandra method on each model. Ctrl-C prints the figures of the prompts
+that all methods have answered; with --journal, run the command again to resume.
 docs/software/drafters.md describes methods and figures.
 """
 
 
 def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
-    text = "all draft methods on the same prompts"
+    text = "compare draft methods on the same prompts"
     parser = flags.add_command(subparsers, "compare", text, EPILOG, _compare)
     parser.add_argument(
         "sources", metavar="PACKED", type=Path, nargs="+", help="directories of packed models"
     )
-    flags.add_some(parser, "methods", "(default: each as its file says)", (), metavar="METHOD")
-    flags.add_file(parser, "questions", "of Spec-Bench (default: the bundled prompts)")
-    flags.add_count(parser, "each", "questions of a category, at most")
-    flags.add_count(parser, "gamma", "of methods without @GAMMA", 4)
-    flags.add_count(parser, "max-tokens", "of each reply", 128)
-    text = "no loop: prefix-only methods (own=yes, exit, ott-od) by one pass over plain replies"
+    flags.add_some(parser, "methods", "methods, see below (default: all)", (), metavar="METHOD")
+    flags.add_file(
+        parser, "questions", "Spec-Bench's question.jsonl (default: the bundled prompts)"
+    )
+    flags.add_count(parser, "each", "use the first N questions of each category")
+    flags.add_count(parser, "gamma", "draft length of methods without @GAMMA", 4)
+    flags.add_count(parser, "max-tokens", "length limit of each reply", 128)
+    text = "evaluate prefix-only methods (own=yes, exit, ott-od) in one pass over plain replies"
     flags.add_switch(parser, "forced", text)
-    text = "with forced: replies and products of the loop, which is slower and has its figures"
+    text = "with --forced: use torch's replies and products, which give the loop's figures, slower"
     flags.add_switch(parser, "torch", text)
-    text = "no loop: what methods reply alone (networks, cascade, ott-od with a threshold)"
+    text = "let methods reply without a verifier (networks, cascade, ott-od with a threshold)"
     flags.add_switch(parser, "no-verifier", text)
-    text = "no stop token before this many of a reply, plain ones included"
+    text = "suppress stop tokens in the first N tokens of all replies"
     flags.add_count(parser, "min-tokens", text, 0, low=0)
-    text = "say which methods fit, and what they gain on development prompts"
+    text = "report which methods fit the model, and their gain on development prompts"
     flags.add_switch(parser, "readiness", text)
-    flags.add_file(parser, "journal", "keep answers, and take those that are there")
-    flags.add_file(parser, "json", "write all figures")
-    flags.add_file(parser, "figure", "bars, as SVG")
-    flags.add_file(parser, "page", "everything, as one page of HTML")
-    flags.add_file(parser, "document", "put the tables between its markers")
+    flags.add_file(parser, "journal", "save replies to this file, and reuse those in it")
+    flags.add_file(parser, "json", "write all figures as JSON")
+    flags.add_file(parser, "figure", "write a bar chart (SVG)")
+    flags.add_file(parser, "page", "write all tables and plots as an HTML page")
+    flags.add_file(parser, "document", "update the tables of this Markdown file")
     flags.add_quiet(parser)
 
 
@@ -125,7 +127,7 @@ def _alone(args: argparse.Namespace, ready: Sequence[Ready], questions: Sequence
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse what does not go together."""
+    """Raise :class:`CassandraError` if options exclude each other."""
     others = (args.forced, args.min_tokens, args.readiness, args.journal)
     if args.no_verifier and (any(others) or args.figure or args.page or args.document):
         raise CassandraError("no-verifier must be with methods, questions, sizes and json alone")

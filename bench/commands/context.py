@@ -16,37 +16,38 @@ examples:
   casspec bench context smollm2 --contexts 2048 8000 --beside ../before
   casspec bench context smollm2 --reply 4000 --rounds 2 --json context.json --figures docs/results
 
-Contenders reply to the same prompts in turn, each in a process of its own, as in
-`casspec bench decode`: plain decoding, the draft view, the hybrid, and llama.cpp in BF16 with flash
-attention off and on. Before each prompt stands text that fills it up to the context. Figures are
-medians over rounds with their quartiles; ratios are taken round by round. Speculative replies must
-be those of plain decoding, and the command fails if one is not. --reply N also times replies of N
-tokens behind short prompts, in windows of 256 tokens.
+Contenders take turns on the same prompts, each in its own process, as in `casspec bench decode`:
+plain decoding, the draft view, the hybrid, and llama.cpp in BF16 with flash attention off and on.
+Text before each prompt fills it up to the context length. Figures are medians over rounds with
+quartiles; ratios are taken within each round. The command fails if a speculative reply differs from
+plain decoding. --reply N also times replies of N tokens to short prompts, in windows of 256 tokens.
 """
 
 
 def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
-    text = "tokens per second by context and along a long reply, beside llama.cpp"
+    text = "measure tokens per second by context length, beside llama.cpp"
     parser = flags.add_command(subparsers, "context", text, EPILOG, _context)
     model_flags.add_source(parser)
-    flags.add_folder(parser, "out", "for models, files and what was measured", "build/context")
+    flags.add_folder(parser, "out", "folder for models and measurements", "build/context")
     shown = ", ".join(map(str, CONTEXTS))
-    text = f"tokens of prompts, ascending (default {shown})"
+    text = f"prompt lengths in tokens, ascending (default {shown})"
     flags.add_some(parser, "contexts", text, CONTEXTS, type=int, metavar="N")
     flags.add_count(parser, "reply", "also time replies of N tokens")
-    flags.add_count(parser, "max-tokens", "of each reply behind a context", 64)
-    flags.add_count(parser, "rounds", "prompts, one in each round", 5)
-    parser.add_argument("--llama-python", type=Path, metavar="PATH", help="runs llama.cpp")
-    text = "let native contenders decode by the code of another checkout, too"
+    flags.add_count(parser, "max-tokens", "length limit of each reply", 64)
+    flags.add_count(parser, "rounds", "number of rounds, each with one prompt", 5)
+    parser.add_argument(
+        "--llama-python", type=Path, metavar="PATH", help="Python with llama-cpp-python"
+    )
+    text = "also run native contenders with the code of another checkout"
     parser.add_argument("--beside", type=Path, metavar="CHECKOUT", help=text)
-    flags.add_count(parser, "threads", "", 2)
+    flags.add_count(parser, "threads", "threads of each contender", 2)
     model_flags.add_calibration(parser)
-    flags.add_jobs(parser, "processes for packing")
-    flags.add_file(parser, "json", "write all figures")
+    flags.add_jobs(parser, "worker processes of packing")
+    flags.add_file(parser, "json", "write all figures as JSON")
     text = "write context.svg, and reply.svg with --reply"
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help=text)
-    flags.add_file(parser, "document", "put the tables between their markers")
+    flags.add_file(parser, "document", "update the tables of this Markdown file")
     flags.add_quiet(parser)
 
 

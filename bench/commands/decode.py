@@ -19,45 +19,52 @@ examples:
   casspec bench decode smollm2 --contenders "*hybrid*" --beside ../before
   casspec bench decode --shape 1b 3b --document docs/results/decoding.md
 
-Contenders take turns, each in a process of its own that is stopped while others have theirs; before
-every turn the speed of memory is measured. Figures are medians over rounds with their quartiles;
-ratios are taken round by round. Speculative replies must be those of plain decoding, and the
-command fails if one is not. llama.cpp takes part if --llama-python names a Python that has
-llama-cpp-python (the extra `bench`). What was measured is kept in OUT: run the command again to go
-on. docs/results/decoding.md has the figures and describes the method.
+Contenders take turns, each in its own process, which is stopped during the turns of the others; the
+memory bandwidth is measured before each turn. Figures are medians over rounds with quartiles;
+ratios are taken within each round. The command fails if a speculative reply differs from plain
+decoding. llama.cpp is included if --llama-python names a Python with llama-cpp-python (the extra
+`bench`). Measurements are kept in OUT; run the command again to resume.
+docs/results/decoding.md has the figures and describes the method.
 """
 
 
 def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
-    text = "tokens per second of every way to decode, beside llama.cpp and transformers"
+    text = "measure tokens per second, beside llama.cpp and transformers"
     parser = flags.add_command(subparsers, "decode", text, EPILOG, _decode)
     model_flags.add_source(parser)
-    flags.add_folder(parser, "out", "for models, files and what was measured", "build/decode")
-    text = "as they are, or with noise below their steps, as if never quantised"
+    flags.add_folder(parser, "out", "folder for models and measurements", "build/decode")
+    text = "weights as they are, or with noise below their quantisation steps"
     choices = ("dequantised", "dithered")
     flags.add_some(parser, "weights", text, choices[:1], choices)
-    flags.add_some(parser, "contenders", "some of them (default: all)", metavar="GLOB")
-    parser.add_argument("--llama-python", type=Path, metavar="PATH", help="runs llama.cpp")
-    text = "let native contenders decode by the code of another checkout, too"
+    flags.add_some(parser, "contenders", "contenders to measure (default: all)", metavar="GLOB")
+    parser.add_argument(
+        "--llama-python", type=Path, metavar="PATH", help="Python with llama-cpp-python"
+    )
+    text = "also run native contenders with the code of another checkout"
     parser.add_argument("--beside", type=Path, metavar="CHECKOUT", help=text)
-    text = "of `casspec bake-table`, for contenders that draft with one"
+    text = "n-gram table from `casspec bake-table`, for contenders that use one"
     parser.add_argument("--table", type=Path, metavar="FILE", help=text)
-    flags.add_count(parser, "threads", "", 2)
-    flags.add_count(parser, "rounds", "the prompts go round", 8)
-    flags.add_count(parser, "prompts", "the first N of them (24)")
-    flags.add_count(parser, "max-tokens", "of each reply", 128)
-    flags.add_count(parser, "slow-tokens", "of transformers' and torch's, one in each round", 24)
-    flags.add_count(parser, "context", "put text before prompts, N tokens in all")
-    text = "instead: costs of steps in the shapes 135m, 1b, 3b, on random weights"
+    flags.add_count(parser, "threads", "threads of each contender", 2)
+    flags.add_count(parser, "rounds", "number of rounds", 8)
+    flags.add_count(parser, "prompts", "use the first N of the 24 prompts")
+    flags.add_count(parser, "max-tokens", "length limit of each reply", 128)
+    flags.add_count(
+        parser,
+        "slow-tokens",
+        "length limit of replies of transformers and torch, one per round",
+        24,
+    )
+    flags.add_count(parser, "context", "fill prompts up to N tokens")
+    text = "measure the cost of steps in the shapes 135m, 1b, 3b instead, on random weights"
     flags.add_some(parser, "shape", text, metavar="NAME")
-    text = "conditional rates for the gains that --shape projects (default .80 .86 .90)"
+    text = "conditional acceptance rates for the projections of --shape (default .80 .86 .90)"
     flags.add_some(parser, "acceptance", text, (0.80, 0.86, 0.90), type=float, metavar="A")
     model_flags.add_calibration(parser)
-    flags.add_jobs(parser, "processes for packing")
-    flags.add_file(parser, "json", "write all figures")
-    flags.add_file(parser, "figure", "bars, as SVG")
-    flags.add_file(parser, "document", "put the table between its markers")
+    flags.add_jobs(parser, "worker processes of packing")
+    flags.add_file(parser, "json", "write all figures as JSON")
+    flags.add_file(parser, "figure", "write a bar chart (SVG)")
+    flags.add_file(parser, "document", "update the table of this Markdown file")
     flags.add_quiet(parser)
 
 

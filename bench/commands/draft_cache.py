@@ -13,12 +13,12 @@ examples:
   casspec bench draft-cache packed --questions question.jsonl --categories rag summarization \\
       --contexts 4096 8000 --windows 512 1024 --document docs/results/kv.md
 
-A draft reads the whole cache or sinks and a window, all bits of each value or fewer (--bits), all
-values of a vector or the largest (--keep). It is forced along the target's own continuation behind
-questions that are joined to prompts of each length. The table has the share of positions at which
-its best token is the target's, with the standard error and the counts. --skip leaves out first
-questions, so that settings can be chosen by some questions and reported by others. A file of
-questions is in Spec-Bench's form.
+Each draft reads a part of the KV cache: all positions, or sinks and a window; all bits of each
+value, or fewer (--bits); all values of a vector, or the largest (--keep). It is evaluated along the
+target's own continuations of long prompts, which are joined questions. The table has the share of
+positions at which draft and target agree on the best token, with standard error and counts. With
+--skip, settings can be chosen on some questions and reported on others. A file of questions has
+Spec-Bench's form.
 """
 
 CONTEXTS, WINDOWS, SINKS = (2048, 4096, 8000), (256, 512, 1024, 2048), (16,)
@@ -28,26 +28,31 @@ CATEGORIES = ("summarization", "rag")
 
 def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
-    text = "agreement of drafts with the target, by what they read of the KV cache"
+    text = "measure agreement of draft and target, by the part of the KV cache that drafts read"
     parser = flags.add_command(subparsers, "draft-cache", text, EPILOG, _draft_cache)
     model_flags.add_packed(parser)
-    flags.add_file(parser, "questions", "in Spec-Bench's form (default: those that come along)")
-    text = f"of questions (default {' '.join(CATEGORIES)}, if there are questions)"
+    flags.add_file(
+        parser, "questions", "questions in Spec-Bench's form (default: the bundled prompts)"
+    )
+    text = f"categories of --questions to use (default {' '.join(CATEGORIES)})"
     flags.add_some(parser, "categories", text, metavar="NAME")
-    flags.add_count(parser, "skip", "leave out the first N of them", 0, low=0)
-    numbers = (("contexts", CONTEXTS, "tokens of prompts"), ("windows", WINDOWS, "positions"))
+    flags.add_count(parser, "skip", "leave out the first N questions", 0, low=0)
+    numbers = (
+        ("contexts", CONTEXTS, "prompt lengths in tokens"),
+        ("windows", WINDOWS, "positions"),
+    )
     fewer = (
-        ("bits", BITS, "bits of each value, its sign included"),
-        ("keep", KEEP, "largest values of each vector"),
+        ("bits", BITS, "bits of each value, including the sign"),
+        ("keep", KEEP, "values of each vector, the largest"),
     )
     for name, default, text in (*numbers, ("sinks", SINKS, "first positions"), *fewer):
         shown = " ".join(map(str, default))
         flags.add_some(parser, name, f"{text} (default {shown})", default, type=int, metavar="N")
     flags.add_count(parser, "texts", "prompts of each length", 6)
-    flags.add_count(parser, "tokens", "of each continuation", 64)
-    flags.add_count(parser, "threads", "", 2)
-    flags.add_file(parser, "json", "write all figures")
-    flags.add_file(parser, "document", "put the table between its markers")
+    flags.add_count(parser, "tokens", "length of each continuation", 64)
+    flags.add_count(parser, "threads", "threads of the native engine", 2)
+    flags.add_file(parser, "json", "write all figures as JSON")
+    flags.add_file(parser, "document", "update the table of this Markdown file")
     flags.add_quiet(parser)
 
 

@@ -1,4 +1,4 @@
-"""``casspec bench``: measured figures, each by a command that anyone can run."""
+"""Define ``casspec bench``, with one subcommand per benchmark."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ examples:
   casspec bench acceptance smollm2 --settings exact-4 --draft hybrid --rows 7 --low 3
   casspec bench acceptance smollm2 --figure acceptance.svg
 
-Packs the model in one setting after another and follows each draft along the target's greedy
-replies. Intervals are of 95 %, by drawing prompts anew. `best` is the gamma with the least traffic.
-docs/results/acceptance.md defines the figures and names the settings.
+Packs the model with each of the settings and evaluates its draft along the target's greedy replies.
+Intervals are 95 % bootstrap intervals over prompts. `best` is the gamma with the least traffic.
+docs/results/acceptance.md defines the figures and lists the settings.
 """
 
 SMALL_EPILOG = """\
@@ -55,7 +55,7 @@ examples:
   casspec bench small-model small
   casspec bench acceptance small --prompts lines.txt
 
-Some minutes on two cores. The text is the one of the calibration (model/data/README.md).
+Takes some minutes on two cores. Trains on the calibration text (model/data/README.md).
 """
 
 CODEC_EPILOG = """\
@@ -64,11 +64,11 @@ examples:
   casspec bench codec ~/models/llama --no-dither
   casspec bench codec --isa portable avx512 --json codec.json
 
-GB/s are 10^9 bytes of BF16 values per second of wall time, on one thread: median of the rounds and
-the least and the most. Everything is measured once in each round, memcpy too; `x memcpy` and
-`x ZipNN` are medians of the ratios within a round. ZipNN is measured where `pip install zipnn` has
-been run. Weights of the demonstration model were quantised once and are compressed too well by
-anything that counts values: dithering gives them the low mantissa bits of trained weights.
+GB/s are 10^9 bytes of BF16 values per second of wall time, on one thread: median, minimum and
+maximum over rounds. Each round measures everything once, memcpy included; `x memcpy` and `x ZipNN`
+are medians of the ratios within a round. ZipNN is included if installed (`pip install zipnn`). The
+weights of the demonstration model were once quantised, so entropy coders compress them too well;
+dithering restores low mantissa bits like those of trained weights.
 """
 
 KERNELS_EPILOG = """\
@@ -77,10 +77,10 @@ examples:
   casspec bench kernels --cached --threads 1
   casspec bench kernels --forms bf16 draft5 --rows 1 2 3 4 5 6 7 8 --rounds 15
 
-Layers of SmolLM2's shapes with random weights; a pass multiplies all of them with 1 to 128 rows.
-`GB/s` counts stored bytes of weights for one row: the median over rounds, with the least and the
-most. `of reading` is that over the speed of plain reading in the same round; `N rows` is the time
-of such a pass over that of one row. docs/software/kernels.md has the forms.
+The layers have SmolLM2's shapes and random weights; a pass multiplies all of them by 1 to 128 rows.
+`GB/s` counts stored bytes of weights, for one row: median, minimum and maximum over rounds. `of
+reading` is its ratio to the speed of plain reading in the same round; `N rows` is the time of a
+pass over N rows, relative to one row. docs/software/kernels.md describes the forms.
 """
 
 LEVELS_EPILOG = """\
@@ -89,11 +89,10 @@ examples:
   casspec bench levels packed --table packed/table.safetensors --figure levels.svg
   casspec bench levels packed --questions question.jsonl --each 5 --json levels.json
 
-The native engine answers every turn of the questions in all variants, plainly first of all; the
-command fails if a reply differs from the plain one. Traffic is counted, as runtime.md defines
-it, with intervals of 95 % over turns; speed is the median over turns, with quartiles, of what was
-measured one after the other. A file of questions is in Spec-Bench's form. Ctrl-C ends with the
-figures so far.
+The native engine answers each turn in all variants, with plain decoding first; the command fails if
+a reply differs from the plain one. Traffic is counted as docs/software/runtime.md defines it, with
+95 % intervals over turns; speed is the median over turns, with quartiles. A file of questions has
+Spec-Bench's form. Ctrl-C prints the figures so far.
 """
 
 PACK_EPILOG = """\
@@ -101,18 +100,17 @@ examples:
   casspec bench pack
   casspec bench pack ~/models/llama --schemes exact --rounds 1 --json pack.json
 
-Each round packs and unpacks the model with both codecs, one after the other, into a folder that is
-removed. Seconds are medians over the rounds, of wall time and (CPU) of processor time, that of the
-worker processes included; `golden / native` are medians of the ratios within a round, and the
-least and the most. Files are part of it: reading the source, checksums, and writing. Both write the
-same bytes.
+Each round packs and unpacks the model with both codecs, in a temporary folder. Seconds are medians
+over rounds of wall time and (CPU) of processor time, worker processes included; `golden / native`
+are median, minimum and maximum of the ratios within a round. Times include reading the source,
+checksums and writing. Both codecs write the same bytes.
 """
 
 
 def register(subparsers: flags.Subparsers, *others: Callable[[flags.Subparsers], None]) -> None:
-    """Add the command and its benchmarks; ``others`` add those with flags of other commands."""
-    inner = flags.add_command(subparsers, "bench", "measure drafts", EPILOG).add_subparsers(
-        metavar="WHAT", required=True
+    """Add the command and its benchmarks; ``others`` add benchmarks defined elsewhere."""
+    inner = flags.add_command(subparsers, "bench", "run a benchmark", EPILOG).add_subparsers(
+        metavar="BENCHMARK", required=True
     )
     own = (_add_acceptance, _add_small_model, decode.register, context.register, _add_levels)
     rest = (_add_kernels, _add_codec, _add_pack, methods.add_exits, methods.add_projection)
@@ -122,13 +120,13 @@ def register(subparsers: flags.Subparsers, *others: Callable[[flags.Subparsers],
 
 
 def _add_acceptance(subparsers: flags.Subparsers) -> None:
-    text = "how many drafted tokens are accepted, and what that saves"
+    text = "measure acceptance and traffic of drafts, by pack settings"
     parser = flags.add_command(subparsers, "acceptance", text, ACCEPTANCE_EPILOG, _acceptance)
     model_flags.add_study_flags(parser)
-    flags.add_some(parser, "settings", "some of them (default: all)", metavar="GLOB")
-    flags.add_some(parser, "gamma", "(default: 3 5)", (3, 5), type=int, metavar="N")
-    flags.add_file(parser, "json", "write all figures")
-    text = "instead of the table: acceptance against bits, as a plot (SVG) and its table"
+    flags.add_some(parser, "settings", "settings to measure (default: all)", metavar="GLOB")
+    flags.add_some(parser, "gamma", "draft lengths (default: 3 5)", (3, 5), type=int, metavar="N")
+    flags.add_file(parser, "json", "write all figures as JSON")
+    text = "plot acceptance against bits (SVG), instead of the table of settings"
     flags.add_file(parser, "figure", text)
 
 
@@ -171,10 +169,10 @@ def _save(args: argparse.Namespace, found: Sequence[Row]) -> None:
 
 
 def _add_small_model(subparsers: flags.Subparsers) -> None:
-    text = "train a small model that was never quantised, for comparison"
+    text = "train a small, never quantised model for comparison"
     parser = flags.add_command(subparsers, "small-model", text, SMALL_EPILOG, _small_model)
     flags.add_destination(parser)
-    flags.add_count(parser, "steps", "", 600)
+    flags.add_count(parser, "steps", "training steps", 600)
     flags.add_quiet(parser)
 
 
@@ -186,24 +184,26 @@ def _small_model(args: argparse.Namespace) -> int:
 
 
 def _add_levels(subparsers: flags.Subparsers) -> None:
-    text = "what each level of drafting adds, by kind of text"
+    text = "measure the gain of each level of drafting, by kind of text"
     parser = flags.add_command(subparsers, "levels", text, LEVELS_EPILOG, _levels)
     model_flags.add_packed(parser)
-    flags.add_file(parser, "questions", "of Spec-Bench (default: the bundled prompts)")
-    flags.add_file(parser, "table", "of n-grams (casspec bake-table)")
-    flags.add_count(parser, "each", "questions of a category, at most")
-    flags.add_choice(
-        parser, "prompts", ("bench", "development"), "bundled, without a file of questions"
+    flags.add_file(
+        parser, "questions", "Spec-Bench's question.jsonl (default: the bundled prompts)"
     )
-    flags.add_count(parser, "max-tokens", "of each reply", 128)
-    flags.add_count(parser, "gamma", "of all variants but the adaptive ones", 7)
-    text = "minimum margin of the variants with low drafters and the draft view (default 1.1)"
+    flags.add_file(parser, "table", "n-gram table from `casspec bake-table`")
+    flags.add_count(parser, "each", "use the first N questions of each category")
+    flags.add_choice(
+        parser, "prompts", ("bench", "development"), "bundled prompts to use without --questions"
+    )
+    flags.add_count(parser, "max-tokens", "length limit of each reply", 128)
+    flags.add_count(parser, "gamma", "draft length of the variants that are not adaptive", 7)
+    text = "minimum margin of the hybrid variants (default 1.1)"
     flags.add_number(parser, "min-margin", text, 1.1)
-    flags.add_count(parser, "threads", "(default: all cores)")
-    flags.add_some(parser, "variants", "some of them (default: all)", ("*",), metavar="GLOB")
-    flags.add_file(parser, "json", "write all figures")
-    flags.add_file(parser, "figure", "bars, as SVG")
-    flags.add_file(parser, "document", "put the tables between its markers")
+    flags.add_count(parser, "threads", "threads (default: all cores)")
+    flags.add_some(parser, "variants", "variants to measure (default: all)", ("*",), metavar="GLOB")
+    flags.add_file(parser, "json", "write all figures as JSON")
+    flags.add_file(parser, "figure", "write a bar chart (SVG)")
+    flags.add_file(parser, "document", "update the tables of this Markdown file")
     flags.add_quiet(parser)
 
 
@@ -230,17 +230,17 @@ def _levels(args: argparse.Namespace) -> int:
 
 
 def _add_kernels(subparsers: flags.Subparsers) -> None:
-    text = "how fast the native kernels read weights, beside plain reading"
+    text = "measure how fast the native kernels read weights, relative to plain reading"
     parser = flags.add_command(subparsers, "kernels", text, KERNELS_EPILOG, _kernels)
-    flags.add_some(parser, "forms", "(default: all)", FORMS, FORMS)
+    flags.add_some(parser, "forms", "weight formats to measure (default: all)", FORMS, FORMS)
     counts = range(1, PROMPT_ROWS + 1)
-    text = "beside 1 (default: 2 4 8)"
+    text = "rows of a pass, besides 1 (default: 2 4 8)"
     flags.add_some(parser, "rows", text, (2, 4, 8), counts, type=int, metavar="N")
-    flags.add_count(parser, "threads", "(default: 1 and all cores)", many="+")
-    flags.add_count(parser, "layers", "", 10)
-    flags.add_count(parser, "rounds", "", 7)
-    flags.add_switch(parser, "cached", "one small matrix, which stays in a core's cache")
-    flags.add_file(parser, "json", "write all figures")
+    flags.add_count(parser, "threads", "numbers of threads (default: 1 and all cores)", many="+")
+    flags.add_count(parser, "layers", "number of layers", 10)
+    flags.add_count(parser, "rounds", "number of rounds", 7)
+    flags.add_switch(parser, "cached", "measure one small matrix that stays in a core's cache")
+    flags.add_file(parser, "json", "write all figures as JSON")
 
 
 def _kernels(args: argparse.Namespace) -> int:
@@ -259,17 +259,18 @@ def _kernels(args: argparse.Namespace) -> int:
 
 
 def _add_codec(subparsers: flags.Subparsers) -> None:
-    text = "how fast the native codec encodes and decodes, beside memcpy and ZipNN"
+    text = "measure the speed of the native codec, relative to memcpy and ZipNN"
     parser = flags.add_command(subparsers, "codec", text, CODEC_EPILOG, _codec)
     model_flags.add_source(parser)
-    flags.add_count(parser, "values", "of the model", 1 << 22)
-    flags.add_count(parser, "rounds", "", 9)
-    parser.add_argument("--isa", nargs="+", metavar="NAME", help="(default: the best)")
-    text = "instead of wall time, of all threads: for a machine that does other things, too"
+    flags.add_count(parser, "values", "number of weights", 1 << 22)
+    flags.add_count(parser, "rounds", "number of rounds", 9)
+    text = "instruction sets to measure (default: the best)"
+    parser.add_argument("--isa", nargs="+", metavar="NAME", help=text)
+    text = "measure CPU time of all threads instead of wall time, for a machine under load"
     flags.add_switch(parser, "cpu-time", text)
-    flags.add_switch(parser, "no-dither", "the weights as they are")
-    flags.add_switch(parser, "golden", "measure golden's codec, too")
-    flags.add_file(parser, "json", "write all seconds")
+    flags.add_switch(parser, "no-dither", "do not dither the weights")
+    flags.add_switch(parser, "golden", "also measure golden's codec")
+    flags.add_file(parser, "json", "write all times as JSON")
 
 
 def _codec(args: argparse.Namespace) -> int:
@@ -294,14 +295,14 @@ def _codec(args: argparse.Namespace) -> int:
 
 
 def _add_pack(subparsers: flags.Subparsers) -> None:
-    text = "seconds to pack and unpack a model, by golden's codec and by native code"
+    text = "measure the time to pack and unpack a model, with golden's codec and the native one"
     parser = flags.add_command(subparsers, "pack", text, PACK_EPILOG, _pack)
     model_flags.add_source(parser)
-    flags.add_some(parser, "schemes", "(default: all)", SCHEMES, SCHEMES)
-    flags.add_count(parser, "rounds", "", 3)
+    flags.add_some(parser, "schemes", "schemes to measure (default: all)", SCHEMES, SCHEMES)
+    flags.add_count(parser, "rounds", "number of rounds", 3)
     flags.add_jobs(parser)
     flags.add_quiet(parser)
-    flags.add_file(parser, "json", "write all seconds")
+    flags.add_file(parser, "json", "write all times as JSON")
 
 
 def _pack(args: argparse.Namespace) -> int:

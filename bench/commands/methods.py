@@ -1,4 +1,4 @@
-"""``casspec bench exits``, ``projection`` and ``tables``."""
+"""Define ``casspec bench exits``, ``projection`` and ``tables``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ examples:
   casspec bench exits packed exits.safetensors
   casspec bench exits packed exits.safetensors --free 8 --json exits.json --figure exits.svg
 
-Known replies are followed in one pass of the model: what an exit would draft after each token, how
-many tokens a verification would emit, and how often the exit is right when it is sure. The cascade
-replies to some prompts without a verifier, with thresholds for the largest F1 and for a precision.
-docs/software/drafters.md says what the figures mean.
+Evaluates exits in one pass over known replies: their drafts after each token, tokens per
+verification, and how accurate an exit is at each confidence. The cascade also replies to some
+prompts without a verifier, with thresholds for the largest F1 and for a given precision.
+docs/software/drafters.md defines the figures.
 """
 
 PROJECTION_EPILOG = """\
@@ -28,9 +28,9 @@ examples:
   casspec bench projection packed --ranks 256 144 --json projection.json
   casspec bench projection packed --ranks 256 144 --own-text 20000
 
-Attention of low rank drafts, by weights and by activations, along known replies; so do keys and
-values of low rank, and block attention residuals. The perplexity is that of the draft alone,
-without a verifier. docs/software/drafters.md says what the figures mean.
+Evaluates drafts along known replies: low-rank attention, fitted to weights or to activations,
+low-rank keys and values, and block attention residuals. The perplexity is the draft's.
+docs/software/drafters.md defines the figures.
 """
 
 TABLES_EPILOG = """\
@@ -38,50 +38,56 @@ examples:
   casspec bench tables packed 50k.safetensors 200k.safetensors
   casspec bench tables packed table.safetensors --questions question.jsonl --each 4
 
-The native engine replies to the prompts plainly; then each table is asked at every place of the
-replies for what comes next, with its orders up to 1, 2 and 3. These are counts, the same on a busy
-machine. docs/results/table.md explains the columns.
+The native engine replies by plain decoding; then each table predicts the next token at each
+position of the replies, with n-grams of up to 1, 2 and 3 tokens. The figures are counts, so they do
+not depend on the machine's load. docs/results/table.md explains the columns.
 """
 
 
 def add_exits(subparsers: flags.Subparsers) -> None:
-    """``casspec bench exits``."""
-    text = "early exits: agreement, rounds, confidence, the lossy cascade"
+    """Add ``casspec bench exits``."""
+    text = "measure early exits: agreement, rounds, confidence, the lossy cascade"
     parser = flags.add_command(subparsers, "exits", text, EXITS_EPILOG, _exits)
     model_flags.add_packed(parser)
-    parser.add_argument("file", metavar="EXITS", type=Path, help="of casspec train-exits")
-    flags.add_count(parser, "free", "replies without a verifier", 4, low=0)
+    parser.add_argument("file", metavar="EXITS", type=Path, help="file from `casspec train-exits`")
+    flags.add_count(parser, "free", "number of replies without a verifier", 4, low=0)
     _add_common(parser)
-    flags.add_file(parser, "figure", "reliability, as SVG")
+    flags.add_file(parser, "figure", "write a reliability diagram (SVG)")
 
 
 def add_projection(subparsers: flags.Subparsers) -> None:
-    """``casspec bench projection``."""
-    text = "low-rank attention as a draft, by rank"
+    """Add ``casspec bench projection``."""
+    text = "measure low-rank attention as a draft, by rank"
     parser = flags.add_command(subparsers, "projection", text, PROJECTION_EPILOG, _projection)
     model_flags.add_packed(parser)
-    flags.add_count(parser, "ranks", "(default: 256 192 144)", many="+")
-    text = "tokens of the model's own conversations to calibrate on, instead of the bundled text"
+    flags.add_count(parser, "ranks", "ranks to measure (default: 256 192 144)", many="+")
+    text = "calibrate on N tokens of the model's own conversations instead of the bundled text"
     flags.add_count(parser, "own-text", text)
     _add_common(parser)
 
 
 def add_tables(subparsers: flags.Subparsers) -> None:
-    """``casspec bench tables``."""
-    text = "tables of n-grams: what they know of the model's replies"
+    """Add ``casspec bench tables``."""
+    text = "measure how well tables of n-grams predict the model's replies"
     parser = flags.add_command(subparsers, "tables", text, TABLES_EPILOG, _tables)
     model_flags.add_packed(parser)
-    parser.add_argument("tables", metavar="TABLE", type=Path, nargs="+", help="of bake-table")
-    flags.add_file(parser, "questions", "of Spec-Bench, first turns (default: the bundled prompts)")
-    flags.add_count(parser, "each", "questions of a category, at most")
+    parser.add_argument(
+        "tables", metavar="TABLE", type=Path, nargs="+", help="files from bake-table"
+    )
+    flags.add_file(
+        parser,
+        "questions",
+        "Spec-Bench's question.jsonl, first turns (default: the bundled prompts)",
+    )
+    flags.add_count(parser, "each", "use the first N questions of each category")
     _add_common(parser)
 
 
 def _add_common(parser: flags.Flags) -> None:
-    flags.add_count(parser, "max-tokens", "of each reply", 128)
-    flags.add_count(parser, "threads", "of the native engine (default: all cores)")
-    flags.add_file(parser, "json", "write all figures")
-    flags.add_file(parser, "document", "put the tables between its markers")
+    flags.add_count(parser, "max-tokens", "length limit of each reply", 128)
+    flags.add_count(parser, "threads", "threads of the native engine (default: all cores)")
+    flags.add_file(parser, "json", "write all figures as JSON")
+    flags.add_file(parser, "document", "update the tables of this Markdown file")
     flags.add_quiet(parser)
 
 

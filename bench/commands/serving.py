@@ -1,4 +1,4 @@
-"""``casspec bench serve``."""
+"""Define ``casspec bench serve``."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ examples:
   casspec bench serve http://127.0.0.1:8000
   casspec bench serve http://127.0.0.1:8000 http://127.0.0.1:8080 --clients 16
 
-Servers of OpenAI's interface, which run already: this project's, or llama.cpp's beside it. A round
-asks the bundled prompts one after another and all at once, in turn which is first, and each ratio
-is of one round; medians with quartiles. The command fails if a reply differs.
+The servers must run already and have OpenAI's API, as this project's and llama.cpp's do. Each round
+sends the bundled prompts one by one and all at once, in alternating order; ratios are taken within
+a round, and figures are medians with quartiles. The command fails if the replies differ.
 """
 
 
 def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
-    text = "clients at once beside one after another, at servers that run"
+    text = "measure the throughput of running servers with concurrent clients"
     parser = flags.add_command(subparsers, "serve", text, EPILOG, _serve)
     parser.add_argument("addresses", metavar="ADDRESS", nargs="+", help="http://HOST:PORT")
-    flags.add_count(parser, "clients", "each with a prompt of its own", 8)
-    flags.add_count(parser, "max-tokens", "of each reply", 128)
-    flags.add_count(parser, "rounds", "", 5)
-    flags.add_file(parser, "json", "write all figures")
-    flags.add_file(parser, "document", "put the table between its markers")
+    flags.add_count(parser, "clients", "number of clients, each with its own prompt", 8)
+    flags.add_count(parser, "max-tokens", "length limit of each reply", 128)
+    flags.add_count(parser, "rounds", "number of rounds", 5)
+    flags.add_file(parser, "json", "write all figures as JSON")
+    flags.add_file(parser, "document", "update the table of this Markdown file")
     flags.add_quiet(parser)
 
 

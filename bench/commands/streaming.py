@@ -1,4 +1,4 @@
-"""``casspec bench streaming``."""
+"""Define ``casspec bench streaming``."""
 
 from __future__ import annotations
 
@@ -13,27 +13,32 @@ examples:
   casspec bench streaming packed --memory-limit 140 200 250
   casspec bench streaming --shape 1b --memory-limit 1100
 
-The file is read past the system's cache, so rates are those of the disk; the rate of reading it in
-its order is stated above. Tokens per second are those of rounds at a conditional acceptance rate.
-A shape is a model of random weights, packed into OUT if it is not there yet.
+Reads bypass the page cache, so rates are those of the disk; the first line has the rate of
+sequential reading. Tokens per second are estimated from a conditional acceptance rate. A shape is a
+model with random weights, which is packed into OUT once.
 """
 
 
 def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
-    text = "what a round costs if the target is read from the file, by the limit of memory"
+    text = "measure rounds of a target streamed from disk, by memory limit"
     parser = flags.add_command(subparsers, "streaming", text, EPILOG, _streaming)
     text = "directory of a packed model"
     parser.add_argument("source", metavar="PACKED", type=Path, nargs="?", help=text)
-    flags.add_choice(parser, "shape", ("", "135m", "1b", "3b"), "instead: of random weights")
-    flags.add_folder(parser, "out", "for models of a shape", "build/streaming")
-    flags.add_count(parser, "memory-limit", "MB, beside all in memory", many="+")
-    flags.add_count(parser, "threads", "", 2)
-    flags.add_count(parser, "rounds", "of each gamma", 3)
-    text = "conditional rate (default .86)"
+    flags.add_choice(
+        parser,
+        "shape",
+        ("", "135m", "1b", "3b"),
+        "shape of a model with random weights, instead of PACKED",
+    )
+    flags.add_folder(parser, "out", "folder for models of --shape", "build/streaming")
+    flags.add_count(parser, "memory-limit", "memory limits in MB, besides no limit", many="+")
+    flags.add_count(parser, "threads", "threads of the native engine", 2)
+    flags.add_count(parser, "rounds", "rounds per gamma", 3)
+    text = "conditional acceptance rates (default .86)"
     flags.add_some(parser, "acceptance", text, (0.86,), type=float, metavar="A")
-    flags.add_file(parser, "json", "write all figures")
-    flags.add_file(parser, "document", "put the tables between their markers")
+    flags.add_file(parser, "json", "write all figures as JSON")
+    flags.add_file(parser, "document", "update the tables of this Markdown file")
     flags.add_quiet(parser)
 
 

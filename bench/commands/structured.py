@@ -1,4 +1,4 @@
-"""``casspec bench structured``: tokens per verification under a schema."""
+"""Define ``casspec bench structured``: tokens per verification under a schema."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ examples:
   casspec bench structured packed
   casspec bench structured packed --document docs/results/serving.md
 
-Twenty texts, whose facts are to be extracted as JSON of a schema. Each way to draft decodes all
-replies greedily, without the tokens that the schema makes certain and with them, with up to 7
-drafted tokens a round. The counts do not depend on the load of the machine.
+The model extracts facts from twenty texts as JSON of a schema. Each draft source decodes all
+replies greedily, with and without the tokens that the schema determines, with up to 7 drafted
+tokens per round. The figures are counts, so they do not depend on the machine's load.
 """
 
 
 def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
-    text = "tokens per verification under a schema"
+    text = "measure tokens per verification under a JSON schema"
     parser = flags.add_command(subparsers, "structured", text, EPILOG, _structured)
     model_flags.add_packed(parser)
-    flags.add_choice(parser, "backend", ("native", "torch"), "what decodes", "native")
-    flags.add_count(parser, "threads", "of the native backend", 2)
-    flags.add_count(parser, "max-tokens", "of each reply", 96)
-    flags.add_file(parser, "json", "write all figures")
-    flags.add_file(parser, "document", "put the table between its markers")
+    flags.add_choice(parser, "backend", ("native", "torch"), "engine that decodes", "native")
+    flags.add_count(parser, "threads", "threads of the native backend", 2)
+    flags.add_count(parser, "max-tokens", "length limit of each reply", 96)
+    flags.add_file(parser, "json", "write all figures as JSON")
+    flags.add_file(parser, "document", "update the table of this Markdown file")
     flags.add_quiet(parser)
 
 

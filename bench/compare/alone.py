@@ -1,4 +1,4 @@
-"""What drafts reply when nothing verifies them, and what the target thinks of it.
+"""Generate replies of drafts without a verifier, and score them with the target.
 
 A low-rank network by itself (HyperTensor's ``--no-verifier``, section 2.1), OneDecode, the lossy
 cascade of CascadeExit, and any other network that drafts. Replies are not those of the target.
@@ -33,7 +33,7 @@ class Alone:
     tokens: int = 0
     passes: int = 0
     places: int = 0  # tokens behind the first of each reply
-    right: int = 0  # of these, the ones that are the target's best after the tokens before
+    right: int = 0  # tokens that are the target's best after the tokens before
     surprise: float = 0.0  # of the target, in nats
     distinct: float = 0.0  # shares of four-grams that occur once
     sample: str = ""  # the first reply
@@ -63,7 +63,7 @@ def run_alone(
     *,
     max_tokens: int,
 ) -> list[Alone]:
-    """Replies to the first turns of all questions; those of plain decoding come first.
+    """Generate replies to the first turns of all questions, first by plain decoding.
 
     Raises :class:`CassandraError` before anything is generated if a method has no such replies.
     """
@@ -96,7 +96,7 @@ def _speaker(ready: Ready) -> Speaker:
 
 
 def table(found: Sequence[Alone]) -> Table:
-    """A line for each method, and how its first reply begins."""
+    """Format a table, one line per method, with the beginning of its first reply."""
     header = ("method", "identical", "passes / token", "as the target", "perplexity", "distinct")
     rows = tuple(
         (

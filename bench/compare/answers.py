@@ -1,4 +1,4 @@
-"""What contenders have answered, kept in a journal, so that an interrupted run goes on."""
+"""Keep the answers of contenders in a journal, from which an interrupted run is resumed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Answers:
             raise FileError(f"{path} must be a journal of casspec: {error}") from error
 
     def get(self, key: Sequence[object], make: Callable[[], Any]) -> Any:
-        """An answer by its key, JSON both; it is made if it is not there."""
+        """Return the answer of a key (both JSON); call ``make`` if the journal has none."""
         if self._journal is None:
             return make()
         name = hashlib.sha256(json.dumps([self._code, *key]).encode()).hexdigest()
@@ -47,7 +47,7 @@ class Answers:
 
 
 def _code_digest() -> str:
-    """A hash of the sources of the rooms."""
+    """Return a hash of the source code that answers depend on."""
     package, found = Path(cassandra_spec.__file__).parent, hashlib.sha256()
     for room in _ROOMS:
         for file in sorted((package / room).resolve().rglob("*")):

@@ -27,7 +27,7 @@ class Contender:
 
     @classmethod
     def read(cls, text: str, *, gamma: int, max_tokens: int) -> Contender:
-        """Raises :class:`CassandraError` in one line."""
+        """Parse a contender. Raises :class:`CassandraError` in one line."""
         found = _CONTENDER.fullmatch(text)
         if found is None:
             raise CassandraError(f"methods must be METHOD[@GAMMA][+low], not {text!r}")
@@ -42,15 +42,15 @@ class Contender:
         return cls(label=_PATH.sub("=", text), method=method, settings=settings)
 
     def key(self) -> list[object]:
-        """What a reply depends on beside model and prompt, as JSON."""
+        """Return, as JSON, all besides model and prompt that a reply depends on."""
         return [repr(self.settings), *self.method_key()]
 
     def method_key(self) -> list[object]:
-        """What the method drafts depends on, without its settings."""
+        """Return all that the method's drafts depend on, without its settings."""
         return [repr(self.method), *map(list, self._files())]
 
     def _files(self) -> Iterator[tuple[str, int, int]]:
-        """Names, sizes and times of the files that the method reads."""
+        """Yield names, sizes and times of the files that the method reads."""
         for path in vars(self.method).values():
             if isinstance(path, Path) and path.exists():
                 for file in sorted(path.iterdir()) if path.is_dir() else [path]:
@@ -59,7 +59,7 @@ class Contender:
 
 
 def default_contenders() -> list[str]:
-    """What each method says of itself."""
+    """Return the default contenders of all methods."""
     return [text for method in known_methods().values() for text in method.compared]
 
 
@@ -74,7 +74,7 @@ class Ready:
 
 
 def prepare(sources: Sequence[Path], contenders: Sequence[Contender]) -> list[Ready]:
-    """Contenders made ready for packed models of the same tokens.
+    """Prepare contenders for packed models with the same tokens.
 
     All run on the first model, and the first that is Cassandra on each of the others. What does not
     fit is refused before anything is prepared, and a method is prepared once for all its settings.
@@ -104,5 +104,5 @@ def prepare(sources: Sequence[Path], contenders: Sequence[Contender]) -> list[Re
 
 
 def load(source: Path) -> CassandraForCausalLM:
-    """A packed model, decoded by the native codec."""
+    """Load a packed model, decoded by the native codec."""
     return CassandraForCausalLM.from_pretrained(source, codec=NativeCodec())

@@ -45,7 +45,7 @@ from cassandra_spec.report.tables import text_table
 
 PRECISION = 0.95
 LENGTHS = (3, 5, 7)
-_FREE_TOKENS = 64  # of a reply that nothing verifies
+_FREE_TOKENS = 64  # length limit of a reply without a verifier
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class ExitFigures:
 
     layer: int
     depth: float  # e / L
-    share: float  # of the target's weights that a draft pass reads, in bytes
+    share: float  # bytes of weights of a draft pass, relative to the target's
     chains: dict[int, Chains]  # by drafted tokens
     speed_up: float  # at the first length, in bytes of weights
     reliability: list[Bin]  # with the scale of the development prompts
@@ -95,7 +95,7 @@ class Bench:
         self._seen, self._chosen = self._features(self._known), self._features(other)
 
     def run(self, free: int, say: Callable[[str], object] = lambda line: None) -> Figures:
-        """All figures; ``free`` is the number of replies that nothing verifies."""
+        """Measure all figures; ``free`` is the number of replies without a verifier."""
         joined = Features.joined(self._seen)
         own, right = confidences(self._exits, joined).sigmoid(), self._right(joined)
         self._scale()
@@ -119,7 +119,7 @@ class Bench:
         ]
 
     def _right(self, features: Features) -> torch.Tensor:
-        """Whether each exit's best token is that of the reply, bool [tokens, exits]."""
+        """Return whether each exit's best token is that of the reply, bool [tokens, exits]."""
         network = self._lm.network
         found = best_tokens(self._exits, features, network.model.norm, network.lm_head)
         return found == features.labels[:, None]
@@ -178,7 +178,7 @@ class Bench:
         precision: float,
         free: int,
     ) -> CascadeFigures:
-        """Replies that nothing verifies, and what the model itself thinks of them."""
+        """Generate replies without a verifier, and score them with the model."""
         total, places, texts, distinct = 0.0, 0, list[list[int]](), list[float]()
         for known in self._known[:free]:
             made = generate(
@@ -208,7 +208,7 @@ class Bench:
 def _routed(
     exits: Exits, thresholds: Mapping[int, float], said: torch.Tensor, right: torch.Tensor
 ) -> tuple[dict[int, float], float]:
-    """Shares of tokens by the exit where they leave, 0 for none, and the share that is right."""
+    """Return the share of tokens that leave at each exit (0: none), and the accuracy."""
     stay, good, left = torch.ones(len(said), dtype=torch.bool), 0, dict[int, float]()
     for number, layer in enumerate(exits.layers):
         out = stay & (said[:, number] >= thresholds[layer])
@@ -219,7 +219,7 @@ def _routed(
 
 
 def exit_lines(found: Sequence[ExitFigures]) -> str:
-    """A table of exits as drafters."""
+    """Format a table of exits as drafters."""
     lengths = [f"per verification, K={k}" for k in LENGTHS]
     rates = [f"accepted/K, K={LENGTHS[0]}"]
     header = [
@@ -252,7 +252,7 @@ def exit_lines(found: Sequence[ExitFigures]) -> str:
 
 
 def cascade_lines(found: Sequence[CascadeFigures]) -> str:
-    """A table of cascades, and how each one's first reply begins."""
+    """Format a table of cascades, with the beginning of each one's first reply."""
     header = ["thresholds", "values", "left at (share)", "right", "perplexity", "distinct"]
     rows = [
         [
@@ -270,7 +270,7 @@ def cascade_lines(found: Sequence[CascadeFigures]) -> str:
 
 
 def draw(found: Sequence[ExitFigures], *, title: str) -> bytes:
-    """An SVG of reliability: precision against confidence, a curve for each exit."""
+    """Draw reliability as an SVG: precision against confidence, one curve per exit."""
     from matplotlib.figure import Figure as Plot
 
     from cassandra_spec.report.plots import described_svg

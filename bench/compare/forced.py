@@ -1,11 +1,10 @@
-"""The same figures of prefix-only drafts without the loop: one pass over each reply of the target.
+"""Measure prefix-only drafts without the loop, in one pass over each reply of the target.
 
-The native engine replies plainly, and each draft says its token in every place of the reply in one
-pass. Which rounds the loop would have, and what they cost, follows: nothing is drafted token by
-token. What a draft would say behind its first wrong token in a round is not known; a round counts
-as drafted as far as gamma goes, or to a stop token up to there. Products are larger than in the
-loop, so near ties may fall the other way. By torch, replies and products are the loop's own, and so
-are all figures.
+The native engine replies by plain decoding, and each draft predicts its token at every position of
+the reply in one pass. The rounds of the loop and their costs follow from that, without drafting
+token by token. A draft's tokens behind its first wrong token in a round are not known; a round
+counts as drafted up to gamma or to a stop token. Products are larger than in the loop, so near ties
+may differ. With torch, replies, products and all figures are those of the loop.
 """
 
 from __future__ import annotations
@@ -44,8 +43,7 @@ def _check(ready: Sequence[Ready]) -> None:
 def forced_turns(
     ready: Sequence[Ready], answers: Answers, *, torch: bool = False
 ) -> Iterator[MakeTurn]:
-    """Makes the turns of a :class:`cassandra_spec.bench.compare.run.Run`; engines are closed at the
-    end of the block.
+    """Make the turns of a :class:`cassandra_spec.bench.compare.run.Run`; close engines at the end.
 
     ``torch`` replies as the loop does, and passes have its products, for figures equal to its own.
     Raises :class:`CassandraError` if a contender is not prefix-only at a fixed gamma.
@@ -62,8 +60,8 @@ def forced_turns(
 
 
 class ForcedTurn:
-    """The rounds of contenders on one reply of the native engine, or of torch where there is none
-    (as :class:`cassandra_spec.bench.compare.turn.Turn`).
+    """The rounds of contenders on one reply of the native engine, or of torch as a fallback (see
+    :class:`cassandra_spec.bench.compare.turn.Turn`).
     """
 
     def __init__(
@@ -90,14 +88,14 @@ class ForcedTurn:
         return found
 
     def sums(self, ready: Ready) -> Sums:
-        """What the loop would count over the reply of a contender."""
+        """Return the loop's counts over the reply of a contender."""
         if len(self.plain) < 2:  # no round
             return Sums(turns=1)
         predicted = self._predicted(ready.contender, ready.prepared)
         return _rounds(ready, self._prompt, self.plain, predicted)
 
     def _predicted(self, contender: Contender, prepared: Prepared) -> list[int]:
-        """The draft's token after each of the reply but the last: the same for every gamma."""
+        """Return the draft's token after each token of the reply but the last, for every gamma."""
         key = [*self._key, "predicted", contender.method_key()]
         tokens, last = [*self._prompt, *self.plain[:-1]], len(self.plain) - 1
         say = prepared.predicted if self._native else prepared.predictions
@@ -110,7 +108,7 @@ class ForcedTurn:
 def _rounds(
     ready: Ready, prompt: Sequence[int], reply: Sequence[int], predicted: Sequence[int]
 ) -> Sums:
-    """The rounds of a reply, with their costs."""
+    """Compute the rounds of a reply, with their costs."""
     gamma, most = int(ready.contender.settings.gamma), ready.contender.settings.max_tokens
     stops, prepared, sums = ready.lm.stop_tokens(), ready.prepared, Sums(turns=1)
     start, tokens = len(prompt), [*prompt, *reply]

@@ -37,7 +37,7 @@ class KnownReply:
 def known_replies(
     source: Path, use: Use, *, max_tokens: int, threads: int | None = None
 ) -> list[KnownReply]:
-    """Replies of a packed model to the prompts of one use, by the native engine."""
+    """Generate replies of a packed model to the prompts of one use, by the native engine."""
     with NativeReplies(source, max_tokens=max_tokens, threads=threads) as native:
         prompts = [encode_prompt(native.tokenizer, each.text) for each in bundled_prompts(use)]
         return [KnownReply(prompt=prompt, reply=native.reply(prompt)) for prompt in prompts]
@@ -66,11 +66,11 @@ class NativeReplies:
 
     @property
     def tokenizer(self) -> Any:
-        """Of the model."""
+        """Return the model's tokenizer."""
         return self._backend.tokenizer
 
     def conversations(self, source: Path, tokens: int) -> list[list[int]]:
-        """The model's conversations with itself, of that many tokens at least."""
+        """Generate conversations of the model with itself, with at least ``tokens`` tokens."""
         text = OwnText(
             self._backend, Baking(tokens=tokens), self._settings, open_packed(source).digest
         )
@@ -78,7 +78,7 @@ class NativeReplies:
             return text.make(Path(store)).own
 
     def reply(self, prompt: Sequence[int]) -> list[int]:
-        """The tokens of a reply."""
+        """Generate the tokens of a reply."""
         stops = self._backend.stop_tokens()
         asked = dataclasses.replace(self._settings, stop_tokens=stops)
         rounds = self._backend.rounds(prompt, asked, Counters())
@@ -102,7 +102,9 @@ class Chains:
 
     @classmethod
     def of(cls, right: Sequence[Sequence[bool]], length: int, max_tokens: int) -> Chains:
-        """From what was right at each place of each reply after the first token."""
+        """Compute chains from the correctness at each position of each reply after the first
+        token.
+        """
         accepted = [played(each, gamma=length, max_tokens=max_tokens) for each in right]
         rounds, places = sum(map(len, accepted)), sum(map(len, right))
         return cls(
@@ -114,7 +116,7 @@ class Chains:
 
 @torch.inference_mode()
 def forced_logits(network: Any, known: KnownReply) -> torch.Tensor:
-    """A network's logits, float32 [reply - 1, vocabulary], after each token of a reply."""
+    """Compute a network's logits, float32 [reply - 1, vocabulary], after each token of a reply."""
     tokens = known.tokens[:-1]
     out = network(
         input_ids=torch.tensor([tokens]), use_cache=False, logits_to_keep=len(known.reply) - 1
@@ -124,12 +126,12 @@ def forced_logits(network: Any, known: KnownReply) -> torch.Tensor:
 
 
 def surprise(logits: torch.Tensor, tokens: Sequence[int]) -> float:
-    """Minus the sum of the logarithms of the probabilities of tokens, a row of logits each."""
+    """Return minus the sum of the log-probabilities of tokens; one row of logits per token."""
     chances = logits.log_softmax(-1)
     return -float(chances[torch.arange(len(tokens)), torch.tensor(tokens)].sum())
 
 
 def distinct_share(tokens: Sequence[int]) -> float:
-    """The share of four-grams that occur once."""
+    """Return the share of four-grams that occur once."""
     grams = [tuple(tokens[at : at + 4]) for at in range(len(tokens) - 3)]
     return sum(grams.count(each) == 1 for each in grams) / max(len(grams), 1)

@@ -1,9 +1,9 @@
-"""What the HyperTensor papers do to a model, by rank: attention, keys and values, residuals.
+"""Measure the HyperTensor papers' methods by rank: attention, keys and values, residuals.
 
-Everything is of one teacher-forced pass over known replies, with keys and values of the network's
-own; rounds of a prefix-only drafter follow from it exactly. Agreement is with the target in a pass
-of the same kind. Of attention it is also that of the first token of a round, which the draft says
-on the target's keys and values.
+All figures come from one teacher-forced pass over known replies, with the network's own keys and
+values; rounds of a prefix-only drafter follow from it exactly. Agreement is with the target in a
+pass of the same kind. For attention, agreement of a round's first token is measured, too: the draft
+predicts it from the target's keys and values.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Projected:
     forced: Forced
     shared: float  # agreement on the target's keys and values
     closed_form: float  # (1 - a^(gamma + 1)) / (1 - a) at the agreement a
-    share: float  # of the target's weights that a draft pass reads, in bytes
+    share: float  # bytes of weights of a draft pass, relative to the target's
     speed_up: float  # of rounds, in bytes of weights
     values_error: float  # share of the second layer's value outputs that is lost
 
@@ -142,7 +142,7 @@ class Bench:
         return gather_grams(self._lm.network, talks)
 
     def run(self, say: Callable[[str], object] = lambda line: None) -> Figures:
-        """All figures."""
+        """Measure all figures."""
         target = self._forced(self._lm.network)
         attention, caches = list[Projected](), list[ProjectedCache]()
         ways: tuple[By, ...] = ("weights", "activations")
@@ -227,7 +227,7 @@ class Bench:
 
 
 def attention_lines(found: Sequence[Projected]) -> str:
-    """A table of drafts by rank."""
+    """Format a table of drafts by rank."""
     header = ["rank", "by", "agreement", "per verification", "on the target's", "closed form"]
     header += ["perplexity", "share read", "speed-up", "layer 1 values lost"]
     rows = [
@@ -246,7 +246,7 @@ def attention_lines(found: Sequence[Projected]) -> str:
 
 
 def cache_lines(found: Sequence[ProjectedCache]) -> str:
-    """A table of keys and values by rank."""
+    """Format a table of keys and values by rank."""
     header = ["rank", "by", "agreement", "per verification", "perplexity"]
     header += [f"MB at {length}" for length in CONTEXTS]
     rows = [
@@ -266,7 +266,7 @@ def _cells(rank: int, by: str, forced: Forced) -> list[str]:
 
 
 def lines(found: Figures) -> str:
-    """All tables."""
+    """Format all tables."""
     residuals = [
         [each.queries, f"{each.strength}", f"{each.forced.chains.agreement:.3f}"]
         + [f"{each.forced.perplexity:.2f}"]

@@ -32,9 +32,10 @@ class Question:
 def read_questions(
     path: Path | None, each: int | None = None, *, use: Use = "bench"
 ) -> list[Question]:
-    """The questions of a file in Spec-Bench's form, or the bundled prompts for some use.
+    """Read questions from a file in Spec-Bench's form, or the bundled prompts of some use.
 
-    ``each`` is the most of a category, the first ones. Raises :class:`FileError` for another file.
+    ``each`` is the number of questions per category, the first ones. Raises :class:`FileError` for
+    another file.
     """
     if path is None:
         every = [Question(category=p.kind, turns=(p.text,)) for p in bundled_prompts(use)]
@@ -57,7 +58,7 @@ def _questions(path: Path) -> Iterator[Question]:
 
 
 def _places(questions: Sequence[Question]) -> Iterator[int]:
-    """Of each question: which one of its category it is, from 1 on."""
+    """Yield each question's number within its category, from 1 on."""
     seen: dict[str, int] = {}
     for question in questions:
         seen[question.category] = seen.get(question.category, 0) + 1
@@ -94,7 +95,7 @@ class Conversation:
         self._chat: list[dict[str, str]] = []
 
     def prompts(self, room: int) -> Iterator[list[int]]:
-        """The prompt of each turn, in tokens, up to the first of more than ``room``.
+        """Yield the prompt of each turn, in tokens, until one has more than ``room``.
 
         Give the reply to :meth:`reply` before the next one.
         """
@@ -106,6 +107,6 @@ class Conversation:
             yield prompt
 
     def reply(self, tokens: Sequence[int]) -> None:
-        """What the model has answered."""
+        """Take the model's answer."""
         text = self._tokenizer.decode(tokens, skip_special_tokens=True)
         self._chat.append({"role": "assistant", "content": text})

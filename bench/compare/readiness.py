@@ -1,9 +1,8 @@
-"""Which draft methods are ready for a packed model, and what each is expected to gain.
+"""Check which draft methods fit a packed model, and measure the gain of each.
 
 HyperTensor has a gate of this name before its drafters run (section 5.5). A method is ready if its
-options, and the files that it reads, fit the model; all of it follows from preparing it. What it
-gains is measured on the prompts that choose settings, so figures stay with prompts that chose
-nothing.
+options, and the files that it reads, fit the model; preparing it checks that. Its gain is measured
+on development prompts, so that benchmarks use prompts on which nothing was chosen.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from cassandra_spec.report.tables import Table
 def prepare(
     source: Path, texts: Sequence[str], *, gamma: int, max_tokens: int
 ) -> tuple[list[Ready], dict[str, str]]:
-    """The methods that fit a packed model, and why each of the others does not."""
+    """Prepare the methods that fit a packed model; return the others with their errors."""
     lm, ready, refused = load(source), list[Ready](), dict[str, str]()
     for text in texts:
         try:
@@ -36,7 +35,7 @@ def prepare(
 
 
 def table(source: Path, found: Sequence[Figures], refused: Mapping[str, str]) -> Table:
-    """A line for each method; ``found`` are the figures of those that are ready."""
+    """Format a table, one line per method; ``found`` has the figures of ready methods."""
     whole = [each for each in found if each.category == ALL]
     rows: list[tuple[str, ...]] = [
         (

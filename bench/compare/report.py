@@ -19,7 +19,7 @@ _HEADER = (
     *("extra MB", "training s", "one pass"),
 )
 CLAIMS = "Claims"
-"""The table of what papers say; a document has a fuller one of its own."""
+"""Title of the table of the papers' claims; documents have a fuller one."""
 
 _BY_CATEGORY: dict[str, Callable[[Figures], str]] = {
     "traffic speed-up": lambda one: f"{one.speedup:.2f}",
@@ -28,7 +28,7 @@ _BY_CATEGORY: dict[str, Callable[[Figures], str]] = {
 
 
 def tables(found: Sequence[Figures]) -> list[Table]:
-    """All turns; two figures by category; what the papers claim."""
+    """Format tables: all turns, two figures by category, the papers' claims."""
     whole = [each for each in found if each.category == ALL]
     categories = [c for c in dict.fromkeys(each.category for each in found) if c != ALL]
     made = [
@@ -91,7 +91,7 @@ def _measured(one: Figures) -> str:
 
 
 def plots(found: Sequence[Figures], *, title: str) -> bytes:
-    """Bars as an SVG: tokens per verification, and traffic with keys and values."""
+    """Draw bars as an SVG: tokens per verification, and traffic with keys and values."""
     from cassandra_spec.report.plots import draw_bars  # needs the extra `plots`
 
     whole = [each for each in found if each.category == ALL]
@@ -103,7 +103,7 @@ def plots(found: Sequence[Figures], *, title: str) -> bytes:
 
 
 def page(found: Sequence[Figures], *, title: str) -> str:
-    """One page of HTML with everything; it needs no other file."""
+    """Format all tables and plots as one self-contained HTML page."""
     out = Page(title)
     for table in tables(found):
         out.table(table.title, table.header, table.rows)

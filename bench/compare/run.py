@@ -30,18 +30,18 @@ class AnyTurn(Protocol):
         """The reply of plain decoding."""
 
     def sums(self, ready: Ready) -> Sums:
-        """What is counted over the reply of a contender."""
+        """Return the counts over the reply of a contender."""
 
 
 MakeTurn = Callable[[CassandraForCausalLM, Sequence[int], int], AnyTurn]
 
 
 class Run:
-    """Answers to questions by contenders, the first of which is on the first model.
+    """The answers of contenders to questions; the first contender is on the first model.
 
-    ``turns`` makes a turn of a model, a prompt, and the most tokens of a reply; by default, the
-    loop's. No stop token is among the first ``min_tokens`` of these replies, the plain ones
-    included; ``answers`` has those of earlier runs.
+    ``turns`` makes a turn from a model, a prompt and a token limit; by default, the loop's. Stop
+    tokens are masked in the first ``min_tokens`` tokens of all replies; ``answers`` has those of
+    earlier runs.
     """
 
     def __init__(
@@ -87,7 +87,9 @@ class Run:
     def _answers(
         self, question: Question, say: Callable[[str], object]
     ) -> Iterator[tuple[str, Sums]]:
-        """The replies of all contenders to each turn; the next turn follows the plain reply."""
+        """Yield the replies of all contenders to each turn; the next turn follows the plain
+        reply.
+        """
         first = self.ready[0].lm
         talk = Conversation(question, first.tokenizer)
         for prompt in talk.prompts(self._room):
@@ -98,7 +100,7 @@ class Run:
             talk.reply(turns[id(first)].plain)
 
     def figures(self) -> list[Figures]:
-        """Of all contenders, for all turns and by category."""
+        """Return figures per contender: total, then by category."""
         categories = dict.fromkeys(category for _, category in self.sums)
         return [
             figures(each.label, category, self.sums[each.label, category], each)
@@ -123,7 +125,7 @@ class Figures:
     conditional: float | None  # accepted / drafted tokens whose predecessors were accepted
     tokens: int
     tokens_per_verification: float
-    tokens_per_whole_round: float | None  # of rounds that the end of the reply did not cut
+    tokens_per_whole_round: float | None  # over rounds that the end of the reply did not cut
     bytes_per_token: float  # drafts and verifications, keys and values included
     draft_bytes_per_token: float
     flops_per_token: float
@@ -135,11 +137,11 @@ class Figures:
     forced: int  # replies that a teacher-forced pass was taken of
     forced_equal: int
     claim: str  # of the paper
-    about: str  # what was found while the method was prepared
+    about: str  # notes of the method's preparation
 
 
 def figures(label: str, category: str, sums: Sums, ready: Ready) -> Figures:
-    """The figures of one contender."""
+    """Return the figures of one contender."""
     counters, prepared = sums.counters, ready.prepared
     spent, tokens = sums.draft + sums.verify, max(counters.tokens, 1)
     return Figures(

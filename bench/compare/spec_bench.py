@@ -59,12 +59,12 @@ class Turn:
 
     @property
     def identical(self) -> bool:
-        """Whether the replies have the same tokens."""
+        """Return whether the replies have the same tokens."""
         return self.plain.tokens == self.drafted.tokens
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Turn:
-        """The inverse of ``dataclasses.asdict``, also behind JSON."""
+        """Invert ``dataclasses.asdict``, also after JSON."""
         fields = [field.name for field in dataclasses.fields(Timed)]
         replies = {
             name: Timed(**{field: body[name][field] for field in fields})
@@ -82,7 +82,7 @@ class Answered:
 
     @property
     def counters(self) -> Counters:
-        """What is counted over the drafted replies."""
+        """Return the counters of the drafted replies."""
         total = Counters()
         for turn in self.turns:
             total.add(turn.counters)
@@ -96,7 +96,7 @@ class Answered:
 
 
 def _rate(replies: Sequence[Timed], skipped: int) -> float:
-    """Tokens a second of replies together, without the first ``skipped`` tokens of each."""
+    """Return the tokens per second of all replies, without the first ``skipped`` tokens of each."""
     tokens = sum(len(each.tokens) - skipped for each in replies)
     seconds = sum(each.seconds + (0 if skipped else each.first) for each in replies)
     return tokens / seconds if tokens else 0.0
@@ -175,7 +175,7 @@ class Run:
             list(self._backend.rounds(prompt, settings, Counters()))
 
     def figures(self) -> list[Figures]:
-        """By the leaderboard's categories, then of all questions."""
+        """Return figures by the leaderboard's categories, then over all questions."""
         groups: dict[str, list[Answered]] = {}
         for each in self.answered:
             name = _CHAT if each.category in _CHAT_CATEGORIES else each.category
@@ -223,7 +223,7 @@ def _figures(category: str, some: Sequence[Answered], costs: Costs) -> Figures:
 
 
 def _ratio(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The first of two sums over the second, or 0: [..., 2]."""
+    """Return the ratio of the first of two sums to the second, or 0: [..., 2]."""
     first, second = sums[..., 0], sums[..., 1]
     return np.divide(first, second, out=np.zeros_like(first), where=second != 0)
 
@@ -235,7 +235,7 @@ _HEADER = (
 
 
 def tables(found: Sequence[Figures], *, title: str, left_out: int) -> list[Table]:
-    """A line as the leaderboard has it, and all figures by category."""
+    """Format a line in the leaderboard's form, and all figures by category."""
     *groups, overall = found
     accepted = f"{overall.accepted_tokens.value:.2f}"
     line = [*(f"{each.speedup.value:.2f}x" for each in groups), accepted]
@@ -274,7 +274,7 @@ def _cell(one: Interval) -> str:
 
 
 def draw(found: Sequence[Figures], *, title: str) -> bytes:
-    """Bars by category, as an SVG."""
+    """Draw bars by category as an SVG."""
     from cassandra_spec.report.plots import draw_bars  # needs the extra `plots`
 
     columns = {

@@ -1,4 +1,4 @@
-"""What is counted over replies by one contender, and a drafter that prices its rounds."""
+"""Count the rounds of a contender over replies, and price them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Sums:
 
     turns: int = 0
     looped: int = 0  # replies that the loop has made
-    identical: int = 0  # of these: to those of plain decoding
+    identical: int = 0  # replies identical to those of plain decoding
     forced: int = 0  # replies that a teacher-forced pass was taken of
-    forced_equal: int = 0  # those whose rounds it had as the loop had them
+    forced_equal: int = 0  # replies with the same rounds as in the loop
     whole_rounds: int = 0  # whose proposals the end of the reply did not cut
     whole_tokens: int = 0  # of these: accepted, and one more each
     counters: Counters = dataclasses.field(default_factory=Counters)
@@ -35,7 +35,7 @@ class Sums:
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Sums:
-        """The inverse of ``dataclasses.asdict``, also behind JSON."""
+        """Invert ``dataclasses.asdict``, also after JSON."""
         costs = {name: PassCost(**body[name]) for name in ("draft", "verify", "plain")}
         return cls(**{**body, **costs, "counters": Counters.of(body["counters"])})
 
@@ -49,7 +49,7 @@ class Recorder:
         self.accepted: list[int] = []  # of each round
 
     def propose(self, context: Sequence[int], budget: int) -> Proposal:
-        """The proposal of the drafter."""
+        """Return the drafter's proposal."""
         self._position, self._budget = len(context) - 1, budget
         return self._inner.propose(context, budget)
 

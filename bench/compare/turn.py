@@ -51,18 +51,18 @@ class PromptSession:
         return getattr(self._session, name)
 
     def prompt(self, tokens: Sequence[int]) -> torch.Tensor:
-        """The target's logits of the last token of the prompt."""
+        """Compute the target's logits of the last token of the prompt."""
         return self._after
 
     def target(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
-        """The target's logits of a tree."""
+        """Compute the target's logits of a tree."""
         places = [position + 1 - self._start]
         for node in nodes:
             places.append(places[node.parent + 1] + 1)
         return self._guarded(self._session.target(pending, nodes, position), places)
 
     def _guarded(self, logits: torch.Tensor, places: Sequence[int]) -> torch.Tensor:
-        """Logits of the tokens at some places of the reply, without stop tokens at early ones."""
+        """Mask stop tokens in the logits of early positions of the reply."""
         early = torch.tensor([place < self._least for place in places])
         if not early.any():
             return logits
@@ -71,7 +71,7 @@ class PromptSession:
 
 
 def reply_key(lm: CassandraForCausalLM, prompt: Sequence[int], most: int) -> list[object]:
-    """What a reply of at most so many tokens depends on, as JSON."""
+    """Return, as JSON, all that a reply of at most ``most`` tokens depends on."""
     return [open_packed(lm.folder).digest, list(prompt), most, sorted(lm.stop_tokens())]
 
 
@@ -97,13 +97,13 @@ class Turn:
         return found
 
     def sums(self, ready: Ready) -> Sums:
-        """What is counted over the reply of a contender."""
+        """Return the counts over the reply of a contender."""
         key = [*self._key, ready.contender.key()]
         return Sums.of(self._answers.get(key, lambda: dataclasses.asdict(self._reply(ready))))
 
     @functools.cached_property
     def _key(self) -> list[object]:
-        """What the plain reply depends on."""
+        """Return all that the plain reply depends on."""
         return [*reply_key(self._lm, self._prompt, self._most), self._min_tokens]
 
     @functools.cached_property

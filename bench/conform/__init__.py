@@ -1,1 +1,1 @@
-"""Whether two ways to decode give the same replies."""
+"""Check that two ways to decode give the same replies."""

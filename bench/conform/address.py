@@ -15,16 +15,16 @@ from cassandra_spec.bench.conform.replies import Reply
 from cassandra_spec.golden import CassandraError
 
 _SECONDS = 600.0
-"""What a server may take for one answer."""
+"""Time limit of one answer."""
 _BYTES = 1 << 26
-"""The longest answer."""
+"""Size limit of one answer."""
 
 
 class Server:
     """An address ``http://HOST:PORT/v1``, where /v1 can be left out; also https."""
 
     def __init__(self, address: str, *, key: str = "", seconds: float = _SECONDS) -> None:
-        """Raises :class:`CassandraError` if the address is none."""
+        """Take the server's address. Raises :class:`CassandraError` if it is invalid."""
         self.address, self._seconds = address, seconds
         parts = urlsplit(address)
         kinds: Mapping[str, type[http.client.HTTPConnection]] = {
@@ -40,7 +40,7 @@ class Server:
             self._headers["Authorization"] = f"Bearer {key}"
 
     def ask(self, path: str, body: Any = None) -> Any:
-        """The JSON of an answer. Raises :class:`CassandraError` in one line."""
+        """Return the JSON of an answer. Raises :class:`CassandraError` in one line."""
         status, found = self.try_to_ask(path, body)
         if status != http.client.OK:
             raise CassandraError(
@@ -49,7 +49,7 @@ class Server:
         return found
 
     def try_to_ask(self, path: str, body: Any = None) -> tuple[int, Any]:
-        """As :meth:`ask`, with any status."""
+        """Send a request like :meth:`ask`; return any status."""
         method, data = ("GET", None) if body is None else ("POST", json.dumps(body))
         try:
             connection = self._connection(self._place, timeout=self._seconds)
@@ -63,7 +63,7 @@ class Server:
             ) from error
 
     def model(self) -> str:
-        """The first model that the server names."""
+        """Return the first model of the server's list."""
         found = self.ask("/models")
         try:
             return str(found["data"][0]["id"])
@@ -92,7 +92,7 @@ class Address:
         return [self._server.address, self._request, self._raw]
 
     def reply(self, prompt: str) -> Reply:
-        """In one request; in another one without log-probabilities if they are refused."""
+        """Request a reply; request it again without log-probabilities if they are refused."""
         asked = (
             {"prompt": prompt} if self._raw else {"messages": [{"role": "user", "content": prompt}]}
         )
@@ -113,16 +113,16 @@ class Address:
             ) from error
 
     def margin(self, prompt: str, reply: Reply, place: int) -> float | None:
-        """As the server said."""
+        """Return the margin that the server reported."""
         return reply.margins[place] if place < len(reply.margins) else None
 
     def unequal_rows(self, prompt: str, reply: Reply) -> list[int] | None:
-        """A server gives no logits."""
+        """Return None: a server gives no logits."""
         return None
 
 
 def _reply(choice: Any) -> Reply:
-    """The reply of a choice of either kind."""
+    """Parse a choice of either kind."""
     text = choice["message"]["content"] if "message" in choice else choice["text"]
     if not isinstance(text, str):
         raise TypeError(f"content is {text!r}")

@@ -15,7 +15,7 @@ from cassandra_spec.drafting import Counters, Settings, encode_prompt
 from cassandra_spec.drafting.sampling import likeliest
 from cassandra_spec.model.backends import CheckedBackend, Pass
 
-MOST_DRAFTED = 8
+MAX_DRAFTED = 8
 """Drafted tokens of the verifications whose rows are compared."""
 
 
@@ -27,11 +27,11 @@ class Vocabulary:
         self._digest = hashlib.sha256((source / "tokenizer.json").read_bytes()).hexdigest()
 
     def encode(self, prompt: str) -> list[int]:
-        """A user's prompt, in the chat template unless it is raw."""
+        """Encode a user's prompt, in the chat template unless it is raw."""
         return encode_prompt(self._tokenizer, prompt, raw=self._raw)
 
     def reply(self, tokens: Sequence[int]) -> Reply:
-        """The reply of these tokens."""
+        """Decode the tokens of a reply."""
         texts = [
             self._tokenizer.decode(tokens[:stop], skip_special_tokens=True)
             for stop in range(1, len(tokens) + 1)
@@ -61,13 +61,13 @@ class Packed:
         return [*self._about, repr(self._settings)]
 
     def reply(self, prompt: str) -> Reply:
-        """By the backend's rounds."""
+        """Generate a reply by the backend's rounds."""
         ids = self._vocabulary.encode(prompt)
         rounds = self._backend.rounds(ids, self._settings, Counters())
         return self._vocabulary.reply(list(itertools.chain.from_iterable(rounds)))
 
     def margin(self, prompt: str, reply: Reply, place: int) -> float | None:
-        """Of the target's logits, in one pass over what was before."""
+        """Return the margin of the target's logits, from one pass over the tokens before."""
         tokens = [*self._vocabulary.encode(prompt), *reply.tokens[:place]]
         [logits] = self._backend.passes(len(tokens))(tokens, 0, 1)
         best, second = likeliest(logits, 2)
@@ -80,8 +80,8 @@ class Packed:
 
 
 def unequal_rows(run: Pass, tokens: Sequence[int]) -> list[int]:
-    """As :meth:`Way.unequal_rows`, of the last of some tokens."""
-    most = min(MOST_DRAFTED, len(tokens) - 1)
+    """Return :meth:`Way.unequal_rows` for the last of some tokens."""
+    most = min(MAX_DRAFTED, len(tokens) - 1)
     start = len(tokens) - most - 1
     if start:
         run(tokens[:start], 0, 1)
@@ -117,14 +117,14 @@ class Gguf:
         return [*self._about, self._request]
 
     def reply(self, prompt: str) -> Reply:
-        """By the worker."""
+        """Request a reply from the worker."""
         found = self._worker.ask({"prompt": self._vocabulary.encode(prompt), **self._request})
         return self._vocabulary.reply(found["tokens"])
 
     def margin(self, prompt: str, reply: Reply, place: int) -> float | None:
-        """The worker tells tokens alone."""
+        """Return None: the worker returns only tokens."""
         return None
 
     def unequal_rows(self, prompt: str, reply: Reply) -> list[int] | None:
-        """The worker tells tokens alone."""
+        """Return None: the worker returns only tokens."""
         return None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 END = "(end)"
-"""What stands for the token after the last one of a text."""
+"""Placeholder of the token after the end of a text."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,23 +17,23 @@ class Reply:
     text: str
     ends: tuple[int, ...] = ()  # characters of the text up to each token and with it; () unknown
     tokens: tuple[int, ...] = ()  # () unknown
-    vocabulary: str = ""  # of the tokens: those of equal ones can be compared
+    vocabulary: str = ""  # identifies the vocabulary; tokens of equal ones can be compared
     margins: tuple[float | None, ...] = ()  # of each token, the best one over the second
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Reply:
-        """The inverse of ``dataclasses.asdict``, also behind JSON."""
+        """Invert ``dataclasses.asdict``, also after JSON."""
         names = ("ends", "tokens", "margins")
         return cls(**{**body, **{name: tuple(body[name]) for name in names}})
 
     def place_of(self, character: int) -> int | None:
-        """The token that has a character, or the one behind the text; None if unknown."""
+        """Return the token at a character, or the end of the text; None if unknown."""
         if not self.ends:
             return None
         return next((n for n, end in enumerate(self.ends) if end > character), len(self.ends))
 
     def piece(self, place: int | None, character: int) -> str:
-        """The text of a token, or of some characters where tokens are unknown."""
+        """Return the text of a token, or some characters if tokens are unknown."""
         if place is None:
             return self.text[character : character + _SHOWN] or END
         start, *stop = [0, *self.ends][place : place + 2]
@@ -50,23 +50,23 @@ class Way(Protocol):
 
     @property
     def key(self) -> Sequence[object]:
-        """What replies depend on beside the prompt, as JSON."""
+        """Return, as JSON, all besides the prompt that replies depend on."""
 
     def reply(self, prompt: str) -> Reply:
-        """The reply to a user's prompt. Raises :class:`CassandraError` if there is none."""
+        """Reply to a user's prompt. Raises :class:`CassandraError` on failure."""
 
     def margin(self, prompt: str, reply: Reply, place: int) -> float | None:
-        """How far the best logit exceeded the second where a token was chosen; None if unknown."""
+        """Return the margin of the best logit over the second at a token; None if unknown."""
 
     def unequal_rows(self, prompt: str, reply: Reply) -> list[int] | None:
-        """Numbers k of drafted tokens whose verification, a pass over k+1 rows, has other logits
-        than k+1 passes over one row; None if that cannot be known.
+        """Return the numbers k of drafted tokens for which a pass over k+1 rows and k+1 passes
+        over one row have different logits; None if unknown.
         """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Where two replies to a prompt differ first."""
+    """The first difference of two replies to a prompt."""
 
     prompt: int  # from 1 on
     character: int  # of the text, from 0 on
@@ -104,7 +104,7 @@ def first_difference(
 
 
 def _common(one: Sequence[object], other: Sequence[object]) -> int:
-    """How many items at the beginning are the same."""
+    """Return the length of the common prefix."""
     pairs = enumerate(zip(one, other, strict=False))
     shorter = min(len(one), len(other))
     return next((place for place, (mine, theirs) in pairs if mine != theirs), shorter)

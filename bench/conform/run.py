@@ -1,4 +1,4 @@
-"""Two ways to decode on the same prompts, and what is to be said of them."""
+"""Run two ways to decode on the same prompts, and report the differences."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from cassandra_spec.bench.compare.answers import Answers
 from cassandra_spec.bench.compare.questions import Question, ask_all
-from cassandra_spec.bench.conform.local import MOST_DRAFTED
+from cassandra_spec.bench.conform.local import MAX_DRAFTED
 from cassandra_spec.bench.conform.replies import Difference, Reply, Way, first_difference
 from cassandra_spec.report.tables import text_table
 
@@ -64,11 +64,11 @@ class Run:
 
     @property
     def differs(self) -> bool:
-        """Whether a reply or a row does."""
+        """Return whether a reply or a row differs."""
         return bool(self.differences) or any(each.unequal for each in self.rows.values())
 
     def to_dict(self) -> dict[str, object]:
-        """The report, for JSON."""
+        """Return the report, for JSON."""
         return {
             "ways": [way.name for way in self.ways],
             "prompts": self.compared,
@@ -85,7 +85,7 @@ _HEADER = (
 
 
 def lines(run: Run) -> str:
-    """Both ways, the replies that differ, the rows."""
+    """Format both ways, the differing replies and the rows."""
     one, other = run.ways
     same = run.compared - len(run.differences)
     parts = [
@@ -109,7 +109,7 @@ def _cells(one: Difference) -> list[str]:
 
 
 def _rows_line(one: Rows) -> str:
-    head = f"{one.way}: verifications of 1 to {MOST_DRAFTED} drafted tokens beside single passes"
+    head = f"{one.way}: verifications of 1 to {MAX_DRAFTED} drafted tokens beside single passes"
     if not one.unequal:
         return f"{head}: the same logits, bit for bit, on {one.prompts} of {one.prompts} prompts"
     found = "; ".join(

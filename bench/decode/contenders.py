@@ -1,4 +1,4 @@
-"""Who takes part in ``casspec bench decode``."""
+"""Define the contenders of ``casspec bench decode``."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ PLANS = {
         scheme="unary", prune=0.3, truncated=5, fill="midpoint", head={"truncated": 4, "prune": 0.0}
     ),
 }
-"""How models are packed; the head as the layers, or with one bit more."""
+"""Pack plans by name; the head like the layers, or with one bit more."""
 
 MIN_MARGIN = 0.75
-"""As `casspec tune` finds it on the development prompts (docs/results/acceptance.md)."""
+"""Found by `casspec tune` on the development prompts (docs/results/acceptance.md)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class Contender:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a worker is told beside the model."""
+        """Return the worker's settings besides the model."""
         names = ("kind", "target", "draft", "gamma", "min_margin")
         return {name: getattr(self, name) for name in names}
 
@@ -70,7 +70,7 @@ PLAIN = "native plain, BF16"
 """The baseline of ratios."""
 
 FLASH = "llama.cpp BF16, flash attention"
-"""Llama.cpp with its other attention; the one named LLAMA in results.py has it off."""
+"""Llama.cpp with flash attention; LLAMA in results.py is without."""
 
 _SHORT_PLAIN = "native plain, 12-bit"
 _MX_PLAIN = "native plain, mx"
@@ -131,7 +131,7 @@ _BESIDE = ", beside"
 
 
 def with_checkout(contenders: Sequence[Contender], checkout: Path) -> list[Contender]:
-    """Contenders, and the native ones among them again on the code of another checkout.
+    """Return the contenders, and the native ones again with the code of another checkout.
 
     Raises:
         CassandraError: the folder is no checkout of this project.
@@ -152,12 +152,12 @@ def with_checkout(contenders: Sequence[Contender], checkout: Path) -> list[Conte
 
 
 def name_beside(name: str) -> str:
-    """The name of the same contender on the other checkout's code."""
+    """Return the name of the same contender with the other checkout's code."""
     return name + _BESIDE
 
 
 def choose(patterns: Sequence[str]) -> list[Contender]:
-    """Contenders whose names match a glob, all without one; and those that they are held to."""
+    """Return the contenders whose names match a glob, by default all, and their references."""
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(each.name, pattern) for each in CONTENDERS):
             known = "; ".join(each.name for each in CONTENDERS)

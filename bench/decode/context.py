@@ -18,10 +18,10 @@ from cassandra_spec.report.plots import Plot
 from cassandra_spec.report.tables import text_table
 
 CONTENDERS = (PLAIN, "native exact, 4 bits", "native hybrid, exact, 4 bits", LLAMA, FLASH)
-"""Those that are compared: plain decoding, the draft view, the hybrid, and llama.cpp twice."""
+"""Compared contenders: plain decoding, the draft view, the hybrid, and llama.cpp twice."""
 
 WINDOW = 256
-"""Tokens of a long reply that are timed together."""
+"""Tokens per timed window of a long reply."""
 
 _WEIGHTS = "dequantised"
 _MAX_CONTEXT = 1 << 20

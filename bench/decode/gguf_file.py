@@ -54,7 +54,7 @@ def _require_plain(config: Mapping[str, Any]) -> None:
 
 
 def _rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The rotary embedding's entries, in one object since transformers 5."""
+    """Return the rotary embedding's entries, one object since transformers 5."""
     return config.get("rope_parameters") or config.get("rope_scaling") or {}
 
 
@@ -78,7 +78,7 @@ def _add_sizes(writer: Any, config: Mapping[str, Any]) -> None:
 
 
 def _row_order(name: str, values: Values, config: Mapping[str, Any]) -> NDArray[np.intp]:
-    """Places in Hugging Face's matrix of the rows in llama.cpp's order."""
+    """Return Hugging Face's row numbers in llama.cpp's order."""
     rows = np.arange(values.shape[0])
     heads = int(config["num_attention_heads"])
     if ".k_proj." in name:

@@ -76,7 +76,7 @@ class Decoder:
         return int(np.ctypeslib.as_array(logits, (self.vocabulary,)).argmax())
 
     def reply(self, prompt: list[int], most: int, stops: Iterable[int]) -> dict[str, Any]:
-        """The tokens of a reply and the seconds after the first of them."""
+        """Return the tokens of a reply and the seconds after the first of them."""
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
         begin = time.perf_counter()
         tokens, times = [self.step(prompt)], list[float]()

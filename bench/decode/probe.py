@@ -1,4 +1,4 @@
-"""How fast memory can be read right now: stated beside every timing, since it changes."""
+"""Measure the current memory bandwidth, which is stated beside every timing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _PASSES = 3
 
 
 def memory_speed(threads: int) -> float:
-    """Bytes a second of reading 256 MiB in several threads, the best of three passes.
+    """Return the bytes per second of reading 256 MiB in several threads, the best of three passes.
 
-    By the native library's plain reading loop (:func:`cassandra_spec.native.linear.time_reading`);
-    without a compiler by numpy, whose maximum of 64-bit words may not be as fast as memory is.
+    Reads by the native library's plain loop (:func:`cassandra_spec.native.linear.time_reading`);
+    without a compiler by numpy, whose maximum of 64-bit words may be slower than the memory.
     """
     from cassandra_spec.native.build import NativeError
     from cassandra_spec.native.linear import time_reading
@@ -27,7 +27,7 @@ def memory_speed(threads: int) -> float:
 
 
 def time_numpy(nbytes: int, repeats: int, threads: int) -> list[float]:
-    """Seconds of each of several readings of memory, divided among threads."""
+    """Return the seconds of several readings of memory, divided among threads."""
     parts = np.array_split(np.ones(nbytes // 8, np.int64), threads)
     found = []
     with ThreadPoolExecutor(threads) as pool:

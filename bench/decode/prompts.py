@@ -11,10 +11,10 @@ from cassandra_spec.golden import CassandraError
 
 
 def encode_after(tokenizer: Any, prompt: str, filler: str, positions: int) -> list[int]:
-    """A prompt after the beginning of a text, which is cut to give ``positions`` tokens.
+    """Encode a prompt after the beginning of a text, cut to give ``positions`` tokens in all.
 
-    A few tokens fewer if no cut gives exactly that number. :class:`CassandraError` if the text is
-    too short or the prompt alone is longer.
+    The result is a few tokens shorter if no cut gives exactly that number. Raises
+    :class:`CassandraError` if the text is too short or the prompt alone is longer.
     """
     words = filler.split(" ")
 
@@ -31,7 +31,7 @@ def encode_after(tokenizer: Any, prompt: str, filler: str, positions: int) -> li
 
 
 def in_rounds(prompts: Sequence[list[int]], rounds: int) -> list[list[list[int]]]:
-    """The prompts of each round: one in ``rounds`` of them, and all of them together."""
+    """Distribute the prompts over rounds; all rounds together have each prompt."""
     if not 1 <= rounds <= len(prompts):
         raise CassandraError(f"rounds must be from 1 to {len(prompts)} (prompts), not {rounds}")
     return [list(prompts[start::rounds]) for start in range(rounds)]

@@ -30,7 +30,7 @@ _COLUMNS = (
 
 
 def lines(found: Sequence[Summary]) -> str:
-    """A table for each set of weights."""
+    """Format a table for each set of weights."""
     parts = []
     for weights in dict.fromkeys(each.weights for each in found):
         some = [each for each in found if each.weights == weights]
@@ -63,7 +63,7 @@ def _cells(one: Summary) -> list[str]:
 
 
 def _plans(plans: Mapping[str, int]) -> str:
-    """Shares of rounds, the most frequent first; what is rarer than 1 in 50 together."""
+    """Format shares of rounds, the most frequent first; those below 1 in 50 are summed."""
     total = sum(plans.values())
     often = {plan: count for plan, count in plans.items() if count * 50 >= total}
     order = sorted(often, key=lambda plan: -often[plan])
@@ -80,14 +80,14 @@ def spread_cell(figure: Figure, digits: int) -> str:
 
 
 def _identity(one: Summary) -> str:
-    """Replies that must be the same and are; in brackets those that merely happen to be."""
+    """Format the counts of identical replies; in brackets, those that may differ."""
     if one.compared:
         return f"{one.identical}/{one.compared}"
     return f"({one.alike})" if one.alike is not None else "-"
 
 
 def differing_replies(found: Sequence[Summary]) -> tuple[int, int]:
-    """How many replies differ from those that they must equal, and how many were compared."""
+    """Count the replies that differ although they must not, and those compared."""
     compared = sum(each.compared for each in found)
     return compared - sum(each.identical for each in found), compared
 
@@ -121,9 +121,9 @@ def save(
 
 
 def draw(found: Sequence[Summary], *, title: str) -> bytes:
-    """An SVG: a bar for each contender, a panel for each set of weights, quartiles as lines.
+    """Draw an SVG: a bar per contender, a panel per set of weights, quartiles as lines.
 
-    All panels have one scale; the key says what the colours are.
+    All panels have one scale; the legend explains the colours.
     """
     from matplotlib.figure import Figure as Plot
     from matplotlib.patches import Patch

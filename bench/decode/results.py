@@ -1,4 +1,4 @@
-"""What was measured, kept turn by turn, and the figures that follow from it."""
+"""Keep measurements turn by turn, and compute figures from them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Turn:
 
 
 class Turns:
-    """Turns in a file, a line each, so that a run goes on where it was stopped."""
+    """Turns in a file, one per line, from which a run can be resumed."""
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
         """``about``: what turns depend on; :class:`FileError` if the file is of something else."""
@@ -102,7 +102,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Of at least one value."""
+        """Compute the spread of one or more values."""
         low, median, high = np.quantile(values, [0.25, 0.5, 0.75]).tolist()
         return cls(median=median, low=low, high=high)
 
@@ -131,12 +131,12 @@ class Summary:
     drafted: int | None
     compared: int  # replies that must be the same as another contender's
     identical: int  # and are
-    plans: dict[str, int]  # what an adaptive gamma chose, and for how many rounds
+    plans: dict[str, int]  # rounds by the plan that an adaptive gamma chose
     alike: int | None  # replies that are plain native decoding's, where nothing says they must be
 
 
 def summaries(turns: Sequence[Turn], contenders: Sequence[Contender]) -> list[Summary]:
-    """The figures of all contenders that had a turn, by weights, in the contenders' order."""
+    """Summarise all contenders with a turn, by weights, in the contenders' order."""
     by_weights = dict.fromkeys(turn.weights for turn in turns)
     return [
         _summary([t for t in turns if t.weights == weights], each)
@@ -176,7 +176,7 @@ def _summary(turns: Sequence[Turn], contender: Contender) -> Summary:
 
 
 def total(counts: Sequence[int | None]) -> int | None:
-    """The sum of the counts that are known; None if none is."""
+    """Return the sum of the known counts; None if all are unknown."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
@@ -195,16 +195,16 @@ def _ratio(
     other: str,
     rate: Callable[[Turn], float] = _rate,
 ) -> Figure:
-    """Rates over another contender's of the same round."""
+    """Return the ratio of rates to another contender's in the same round."""
     rates = {turn.round: rate(turn) for turn in turns if turn.contender == other}
     ratios = [rate(turn) / rates[turn.round] for turn in own if turn.round in rates]
     return Spread.of(ratios) if ratios else None
 
 
 def _identical(turns: Sequence[Turn], own: Sequence[Turn], other: str | None) -> tuple[int, int]:
-    """Replies that can be compared with another contender's, and those that are the same.
+    """Count the replies comparable with another contender's, and the identical ones.
 
-    A contender that answers shortly is compared as far as it goes.
+    A shorter reply is compared up to its end.
     """
     found = {turn.round: turn.replies for turn in turns if turn.contender == other}
     pairs = [

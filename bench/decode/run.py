@@ -28,13 +28,13 @@ WEIGHTS = ("dequantised", "dithered")
 
 
 def make_source(source: Source, weights: str) -> Source:
-    """The source of one set of weights."""
+    """Return the source of one set of weights."""
     return source if weights == WEIGHTS[0] else Dithered(source)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bench:
-    """What all turns have in common."""
+    """Settings shared by all turns."""
 
     contenders: Sequence[Contender]
     folder: Path  # of models and files, kept for another run
@@ -50,7 +50,7 @@ class Bench:
     context: int = 0  # positions that must fit
 
     def run(self, weights: str, source: Source, norms: Norms | None, turns: Turns) -> None:
-        """All turns of one set of weights that have not been taken yet."""
+        """Run all pending turns of one set of weights."""
         contenders = self.able()
         places = [(each.name, number) for each in contenders for number in range(len(self.rounds))]
         if all((weights, name, number) in turns for name, number in places):
@@ -74,7 +74,7 @@ class Bench:
                         self.say(f"{weights}: round {number + 1}: {each.name}: {turn.rate:.1f}")
 
     def able(self) -> list[Contender]:
-        """The contenders for which there is what they need."""
+        """Return the contenders whose requirements are met."""
         return [
             each
             for each in self.contenders
@@ -130,7 +130,7 @@ class Bench:
         return [sys.executable, "-m", module, str(packed), options, *sizes]
 
     def packed(self, plan: str, weights: str, source: Source, norms: Norms | None) -> Path:
-        """A packed model, made if it is not there yet."""
+        """Return a packed model; pack it if it is missing."""
         place = (self.folder / f"{plan}-{weights}").absolute()
         if not place.exists():
             self.say(f"{weights}: packing {plan}")
@@ -138,7 +138,7 @@ class Bench:
         return place
 
     def _gguf(self, kind: str, weights: str, source: Source, norms: Norms | None) -> Path:
-        """A file for llama.cpp; types other than BF16 are made by llama.cpp itself."""
+        """Return a file for llama.cpp; llama.cpp itself converts types other than BF16."""
         plain = (self.folder / f"{weights}-BF16.gguf").absolute()
         if not plain.exists():
             config = read_config(self.packed("exact-4", weights, source, norms))

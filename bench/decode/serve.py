@@ -32,7 +32,7 @@ Loaded = tuple[Callable[[Request], Answer], int | None]
 
 
 def timed(rounds: Iterable[list[int]]) -> Answer:
-    """Tokens of a reply that comes in rounds, the first of one token."""
+    """Collect and time the tokens of a reply that arrives in rounds, the first of one token."""
     begin = time.perf_counter()
     found: Iterator[list[int]] = iter(rounds)
     tokens = list(next(found))
@@ -71,7 +71,7 @@ def _torch(packed: Path, options: dict[str, Any], threads: int, context: int) ->
 
 
 def _replier(model: Any, options: dict[str, Any]) -> Callable[[Request], Answer]:
-    """Replies of one of both runtimes."""
+    """Return a function that replies with one of the two runtimes."""
     from cassandra_spec.drafting import Counters, Settings
 
     def reply(request: Request) -> Answer:
@@ -146,10 +146,10 @@ class _Clock:
         self._tokens += values.reshape(-1).tolist()
 
     def end(self) -> None:
-        """Nothing follows."""
+        """Do nothing at the end."""
 
     def answer(self) -> Answer:
-        """What came."""
+        """Return the collected answer."""
         return {
             "tokens": self._tokens,
             "first": self._first - self._begin,

@@ -1,4 +1,4 @@
-"""Everything that a benchmark of decoding needs before contenders take turns."""
+"""Prepare a benchmark of decoding before contenders take turns."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def prepare(
     prompts: int | None,
     context: int | None,
 ) -> Bench:
-    """A benchmark that is ready to run: with prompts, stops and the positions that must fit.
+    """Prepare a benchmark: prompts, stop tokens and the number of positions.
 
-    Packs the first model, whose tokenizer makes the prompts: the first ``prompts`` of those that
-    come along, each after text that fills it up to ``context`` tokens.
+    Packs the first model; its tokenizer encodes the first ``prompts`` bundled prompts, each after
+    text that fills it up to ``context`` tokens.
 
     Raises:
-        CassandraError: no prompts or text can be had for what is asked for.
+        CassandraError: there are not enough prompts, or the text is too short.
     """
     bench.folder.mkdir(parents=True, exist_ok=True)
     packed = bench.packed("exact-4", "dequantised", source, norms)
@@ -57,7 +57,7 @@ def prepare(
 
 
 def open_turns(bench: Bench, source: Source, name: Path = Path("turns.jsonl")) -> Turns:
-    """The turns that a file in the folder has, with the same model, prompts and settings.
+    """Open the turns of a file in the folder, with the same model, prompts and settings.
 
     Raises:
         CassandraError: those that are there are of other ones.
@@ -70,7 +70,7 @@ def open_turns(bench: Bench, source: Source, name: Path = Path("turns.jsonl")) -
 def measure_all(
     bench: Bench, source: Source, norms: Norms, weights: Sequence[str], turns: Turns
 ) -> list[Summary]:
-    """Let all contenders take their turns with each kind of weights; what the turns say."""
+    """Run the turns of all contenders with each kind of weights; return the summaries."""
     for kind in weights:
         bench.run(kind, make_source(source, kind), norms, turns)
     names = {each.name for each in bench.contenders}

@@ -72,7 +72,9 @@ Tensor = NDArray[np.uint16] | Packed
 
 
 def random_tensors(config: Mapping[str, Any]) -> Callable[[str], Tensor | None]:
-    """Tensors by Hugging Face's names; matrices of one size are one packed tensor."""
+    """Return random tensors by Hugging Face's names; matrices of one size share one packed
+    tensor.
+    """
     from cassandra_spec.native.codec import NativeCodec
     from cassandra_spec.native.models.config import EMBEDDING, LINEAR
     from cassandra_spec.native.models.reading import read_model_config
@@ -100,7 +102,7 @@ def random_tensors(config: Mapping[str, Any]) -> Callable[[str], Tensor | None]:
 
 
 def save_shape(shape: str, folder: Path) -> Path:
-    """A packed model of a shape in a directory, which is made if it is not there."""
+    """Return a directory with a packed model of a shape; create it if it is missing."""
     from cassandra_spec.native.models.reading import read_model_config
 
     if (folder / "model.safetensors").exists():
@@ -141,7 +143,7 @@ class Costs:
     probe: float  # bytes a second
 
     def relative(self, rows: int) -> float:
-        """A pass over rows, in plain steps."""
+        """Return the time of a pass over rows, in plain steps."""
         return self.rows[rows - 1].median / self.rows[0].median
 
     @property
@@ -187,7 +189,7 @@ def measure(shape: str, *, target: str, threads: int) -> Costs:
 
 
 def measure_shapes(names: Sequence[str], threads: int, say: Callable[[str], None]) -> list[Costs]:
-    """Costs of each shape on its own: the largest take most of a machine's memory.
+    """Measure each shape separately, because the largest take most of a machine's memory.
 
     Raises:
         CassandraError: a name is unknown.
@@ -203,7 +205,7 @@ def measure_shapes(names: Sequence[str], threads: int, say: Callable[[str], None
 
 
 def time_rounds(engine: Any, gamma: int, count: int) -> tuple[list[float], list[float]]:
-    """Seconds of each draft step (mean of its round) and of each target pass of some rounds."""
+    """Time each draft step (mean of its round) and each target pass of some rounds."""
     from cassandra_spec.drafting import Counters, Settings
 
     kind = "model" if gamma else "none"
@@ -225,7 +227,7 @@ def time_rounds(engine: Any, gamma: int, count: int) -> tuple[list[float], list[
 
 
 def _time_beside(engine: Any) -> list[float]:
-    """The part of each plain step, of some, that its first thread is in no product."""
+    """Return for some plain steps the share of time that the first thread is in no product."""
     engine.forward(_PROMPT, last=0)
     found = []
     for at in range(len(_PROMPT), len(_PROMPT) + _ROUNDS):
@@ -237,7 +239,7 @@ def _time_beside(engine: Any) -> list[float]:
 
 
 def projected(costs: Costs, acceptance: float) -> tuple[int, float]:
-    """The best gamma and its tokens per second over plain decoding's, at a conditional rate.
+    """Return the best gamma and its speed-up over plain decoding at a conditional rate.
 
     A round of gamma emits 1 + a + ... + a**gamma tokens and takes gamma draft steps and a pass
     over gamma + 1 rows.
@@ -252,13 +254,13 @@ def projected(costs: Costs, acceptance: float) -> tuple[int, float]:
 
 
 def projected_rate(draft: float, passes: Sequence[float], gamma: int, acceptance: float) -> float:
-    """Tokens by the unit of time of a draft step and of passes over 1, 2, ... rows."""
+    """Return tokens per unit of time, from a draft step and passes over 1, 2, ... rows."""
     tokens = sum(acceptance**place for place in range(gamma + 1))
     return tokens / (gamma * draft + passes[gamma])
 
 
 def lines(found: Sequence[Costs], acceptances: Sequence[float]) -> str:
-    """A table: steps in plain steps, and projected gains."""
+    """Format a table: steps in plain steps, and projected gains."""
     head = [
         "shape",
         "target",

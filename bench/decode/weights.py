@@ -51,11 +51,11 @@ class Dithered:
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:
-        """As in the source."""
+        """Return the source's tensors."""
         return self._source.tensors
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Values:
-        """Values of a tensor; vectors are not dithered."""
+        """Read values of a tensor; vectors are not dithered."""
         shape = self.tensors[name].shape
         if len(shape) != 2:
             return self._source.read(name, start, stop)
@@ -66,12 +66,12 @@ class Dithered:
         return self._latest[1][start:stop]
 
     def read_raw(self, name: str) -> NDArray[np.uint8]:
-        """All bytes of a tensor in BF16."""
+        """Read all bytes of a tensor in BF16."""
         dtype = self.tensors[name].dtype
         if dtype != "BF16":
             raise CassandraError(f"{name} must be BF16 to be dithered, not {dtype}")
         return self.read(name).astype("<u2", copy=False).view(np.uint8)
 
     def save_companions(self, directory: Path) -> None:
-        """As of the source."""
+        """Save the source's companions."""
         self._source.save_companions(directory)

@@ -23,11 +23,11 @@ from typing import Any
 
 from cassandra_spec.golden import CassandraError
 
-_LINES = 3  # of what a worker that failed printed last
+_LINES = 3  # last lines of a failed worker's output
 
 
 def llama_program(python: Path) -> list[str]:
-    """The command of the worker that decodes by llama.cpp, without its arguments."""
+    """Return the command of the llama.cpp worker, without its arguments."""
     return [str(python), str(Path(__file__).with_name("llama_serve.py"))]
 
 
@@ -38,7 +38,7 @@ class Worker:
         """Start it, on the code of a checkout (default: this one).
 
         Raises:
-            CassandraError: it does not get ready; with the last it said.
+            CassandraError: it does not start; the text has its last output.
         """
         self.name = name
         root = checkout or Path(__file__).resolve().parents[2]
@@ -66,7 +66,7 @@ class Worker:
         self.close()
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request."""
+        """Return the answer to a request."""
         self._signal(signal.SIGCONT)
         try:
             assert self._process.stdin is not None

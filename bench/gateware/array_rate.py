@@ -79,10 +79,9 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def weights_of(source: Source, part: str, recipe: Recipe, segments: int) -> Payload:
-    """The first segments of a tensor whose name has ``part`` in it, pruned as the recipe says.
+    """Return the first segments of a tensor whose name contains ``part``, pruned by the recipe.
 
-    Of several tensors the middle one is taken. Raises CassandraError if there is none that is
-    large enough.
+    Takes the middle one of several tensors. Raises CassandraError if no tensor is large enough.
     """
     wanted = segments * recipe.format.segment
     tensors = [

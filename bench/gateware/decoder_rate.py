@@ -63,7 +63,7 @@ def real_payloads(names: int | None, values: int) -> Iterator[tuple[str, Payload
 
 
 def _for(config: DecoderConfig, payload: Payload) -> Payload:
-    """The payload in the format that this decoder reads."""
+    """Convert a payload to the format of this decoder."""
     fmt = dataclasses.replace(payload.format, beat=config.lanes, lead=config.lead)
     return dataclasses.replace(payload, format=fmt)
 
@@ -71,7 +71,9 @@ def _for(config: DecoderConfig, payload: Payload) -> Payload:
 def real_rates(
     lanes: Sequence[int], payloads: Sequence[tuple[str, Payload]]
 ) -> tuple[Table, list[str]]:
-    """Rows of lanes, scheme, values, and a rate for each of MODES; and rates that are too low."""
+    """Return a table of lanes, scheme, values and a rate per mode; and the rates that are too
+    low.
+    """
     rows, low = [], []
     for width in lanes:
         for scheme in RECIPES:
@@ -91,7 +93,9 @@ def real_rates(
 
 
 def worst_cases(lanes: int, values: int = WORST_VALUES) -> Table:
-    """Rows of a case, scheme, and for each of MODES the rate and what lanes and bus allow."""
+    """Return a table of worst cases by scheme: the rate per mode, and the bound of lanes and
+    bus.
+    """
     rows = []
     for case in WORST:
         for scheme in case.schemes:
@@ -107,13 +111,13 @@ def worst_cases(lanes: int, values: int = WORST_VALUES) -> Table:
 
 
 def borders(lanes: int) -> Table:
-    """Rows of an event, and for each of MODES the cycles without a beat that it costs."""
+    """Return a table of events, with the cycles without a beat that each costs, per mode."""
     columns = [losses(_codec(lanes, name), "exact", target=target) for name, target in MODES]
     return [[what, *(f"{column[what]:.1f}" for column in columns)] for what in columns[0]]
 
 
 def _tables(args: argparse.Namespace) -> tuple[dict[str, str], list[str]]:
-    """The tables by the name of their markers, and the rates that are too low."""
+    """Return the tables by the names of their markers, and the rates that are too low."""
     heads = [f"{mode}, {name}" for mode, name in zip(_HEADS, [n for n, _ in MODES], strict=True)]
     real, low = real_rates(args.lanes, list(real_payloads(None, args.values)))
     middle = 16 if 16 in args.lanes else args.lanes[0]

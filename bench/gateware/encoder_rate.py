@@ -21,22 +21,24 @@ DEVICES = ("npu", "agx-orin", "rtx4090")
 
 
 def values_of_a_token(model: Model) -> int:
-    """Keys and values of all layers."""
+    """Return the number of keys and values of all layers."""
     return model.layers * model.kv_values
 
 
 def prefill(model: Model, device: Device) -> float:
-    """Tokens in a second, at most: the linear layers alone, at the peak of BF16 products."""
+    """Return an upper bound of tokens per second: linear layers alone, at the peak of BF16
+    products.
+    """
     return device.compute["bf16"] / (2 * model.layers * model.layer_weights)
 
 
 def needed(model: Model, device: Device) -> float:
-    """Values in a cycle of a single encoder that keeps up."""
+    """Return the values per cycle that a single encoder needs to keep up."""
     return values_of_a_token(model) * prefill(model, device) / device.clock
 
 
 def table(models: Sequence[Model], devices: Sequence[Device]) -> str:
-    """A row for each model; tokens in a second, and values in a cycle, on each device."""
+    """Format one row per model: tokens per second, and values per cycle, on each device."""
     head = ["model", "layers", "heads of keys", "head", "values of a token"]
     heads = [f"{device.name}, {device.clock / 1e9:.2f} GHz" for device in devices]
     return markdown_table([*head, *heads], _rows(models, devices))

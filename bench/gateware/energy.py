@@ -49,7 +49,7 @@ DRAM = {"HBM2": 3.92, "GDDR5": 14.0}
 MODES = ("draft", "target")
 
 BITS = 16
-"""Of a value that is not packed."""
+"""Bits of an unpacked value."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,9 @@ class Bench:
 
 
 def _payloads(config: DecoderConfig, part: str, segments: int) -> Iterator[Payload]:
-    """The same weights in each scheme, as the main job packs them, in beats of the decoder."""
+    """Yield the same weights in each scheme, packed like those of the main job, in decoder
+    beats.
+    """
     source = open_source(BUNDLED)
     for scheme in config.schemes:
         recipe = RECIPES[scheme]
@@ -164,12 +166,12 @@ def _ratios(runs: Sequence[Run], library: str) -> str:
 
 
 def markdown(runs: Sequence[Run], library: str) -> str:
-    """Both tables, as the document has them."""
+    """Format both tables for the document."""
     return f"{_energies(runs)}\n\n{_ratios(runs, library)}\n"
 
 
 def read_report(path: Path, config: DecoderConfig, flow: Flow) -> dict[str, Any]:
-    """The report of a netlist, which takes the energies of a value in J as ``values``.
+    """Read the report of a netlist; the energies of a value in J go to its ``values``.
 
     Raises CassandraError if it is of another decoder or flow.
     """

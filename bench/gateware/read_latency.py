@@ -1,8 +1,8 @@
-"""How much of its bus the read master uses, by latency of the memory and outstanding reads.
+"""Measure the bus utilisation of the read master, by memory latency and outstanding reads.
 
-``python -m cassandra_spec.bench.gateware.read_latency`` lets the read master fetch one region,
-whose words are taken at once, and prints the share of the bus that it uses and when the first and
-the last word come. ``--document`` puts the tables there, ``--plot`` draws the curves.
+``python -m cassandra_spec.bench.gateware.read_latency`` fetches one region with the read master,
+accepts its words at once, and prints the utilisation and the cycles of the first and last word.
+``--document`` updates the tables of a page, ``--plot`` draws the curves.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def _run(args: argparse.Namespace) -> int:
 def measure(
     bursts: Sequence[int], outstanding: Sequence[int], latencies: Sequence[int], size: int
 ) -> dict[Key, Reading]:
-    """A reading of ``size`` bytes for each combination; buffers have room for what is outstanding.
+    """Read ``size`` bytes for each combination; buffers have room for all outstanding bursts.
 
-    Raises CassandraError for what :class:`DmaConfig` refuses, and a region that a buffer holds.
+    Raises CassandraError if :class:`DmaConfig` refuses it, or if a buffer holds the whole region.
     """
     found = {}
     for burst, count, latency in itertools.product(bursts, outstanding, latencies):
@@ -79,7 +79,7 @@ def share_table(found: Mapping[Key, Reading]) -> str:
 
 
 def latency_table(found: Mapping[Key, Reading]) -> str:
-    """Cycles to the first and to the last word, by latency."""
+    """Format the cycles to the first and to the last word, by latency."""
     return _table(found, lambda reading: f"{reading.first}, {reading.last:,}")
 
 
@@ -93,7 +93,9 @@ def _table(found: Mapping[Key, Reading], cell: Callable[[Reading], str]) -> str:
 
 
 def share_plot(found: Mapping[Key, Reading], burst: int) -> str:
-    """The shares of bursts of one size over the latency, a curve for each number of reads."""
+    """Plot the utilisation of bursts of one size over the latency, one curve per number of
+    reads.
+    """
     from cassandra_spec.report.plots import Plot, described_svg  # needs the extra `plots`
 
     counts = dict.fromkeys(count for size, count, _ in found if size == burst)

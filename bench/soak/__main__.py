@@ -1,12 +1,12 @@
-"""Speculative replies against plain ones, token by token, on many prompts.
+"""Compare speculative with plain replies, token by token, on many prompts.
 
-SmolLM2 is packed in each scheme; the prompts that come with the project are answered greedily by
-plain decoding and speculatively. Schemes unary and exact must all give the replies of one plain
-target; mx rounds its weights and must give those of its own plain decoding. What was answered is
-kept, so that a run that was interrupted goes on.
+SmolLM2 is packed in each scheme; the bundled prompts are answered greedily by plain decoding and
+speculatively. Schemes unary and exact must all give the replies of one plain target; mx rounds its
+weights and must give those of its own plain decoding. Answers are kept, so an interrupted run can
+be resumed.
 
 ``--backend torch`` (``make soak``): gamma 1 to 8 in turn, keys and values in BF16 and in the
-format. ``--backend native`` (``make regression``): every gamma, every kind of draft, chains and
+format. ``--backend native`` (``make regression``): every gamma, every draft source, chains and
 trees of three sizes, with and without a minimum margin, both forms of the target; some prompts
 follow enough text that prompt and reply fill 8,192 positions. With ``--table`` the low drafters
 have a table of n-grams, too.

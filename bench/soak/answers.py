@@ -1,4 +1,4 @@
-"""Replies by case, kept in a file, so that a run that was interrupted goes on."""
+"""Keep replies by case in a file, from which an interrupted run is resumed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Answers:
 
 
 def version(inputs: Iterable[Path] = ()) -> str:
-    """A hash of the code that answers, and of files that it reads: others start over."""
+    """Return a hash of the code that answers, and of its input files; another hash starts over."""
     found = hashlib.sha256()
     for room in _ROOMS:
         for file in sorted((ROOT / room).rglob("*")):

@@ -1,4 +1,4 @@
-"""Which replies the regression asks for, and how a model is packed for them."""
+"""Define the cases of the regression, and the packing of their models."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ RECIPES = {
     ),
     "mx": Recipe(format=Format(scheme="mx", truncated=4, fill="midpoint")),
 }
-"""How the model is packed, by scheme."""
+"""Recipe of the model, by scheme."""
 
 CHAINS = Levels(branches=1, alternatives=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """What all replies have in common."""
+    """Settings shared by all replies."""
 
     folder: Path  # of the packed models, one for each scheme
     max_tokens: int
@@ -68,7 +68,7 @@ class Case:
         )
 
     def settings(self, max_tokens: int, stops: frozenset[int]) -> Settings:
-        """Settings of the reply."""
+        """Return the settings of the reply."""
         return Settings(
             draft=self.draft,
             gamma=self.gamma,
@@ -81,7 +81,7 @@ class Case:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The tokens of a reply, and what became of drafted ones."""
+    """The tokens of a reply, and the counts of its drafts."""
 
     tokens: tuple[int, ...]
     drafted: int
@@ -90,7 +90,7 @@ class Answer:
 
     @classmethod
     def of(cls, rounds: Iterable[Sequence[int]], counters: Counters) -> Answer:
-        """All tokens of the rounds of a reply, and its counters."""
+        """Collect the tokens of a reply's rounds, and its counters."""
         tokens = tuple(token for emitted in rounds for token in emitted)
         drafted, copied = counters.drafted, counters.copies.drafted
         return cls(tokens=tokens, drafted=drafted, accepted=counters.accepted, copied=copied)
@@ -106,11 +106,11 @@ class Prompts:
     @classmethod
     @cache
     def of(cls, folder: Path) -> Prompts:
-        """Those of a folder, made once in a process."""
+        """Return the prompts of a folder, cached per process."""
         return cls(folder)
 
     def __call__(self, case: Case) -> list[int]:
-        """The prompt of a case, after as much text as it asks for."""
+        """Return the prompt of a case, after the text that it requires."""
         text = bundled_prompts()[case.prompt].text
         if case.context is None:
             return encode_prompt(self._tokenizer, text)
@@ -118,6 +118,6 @@ class Prompts:
 
 
 def with_plain(speculative: Sequence[tuple[Case, Case]]) -> Iterator[Case]:
-    """Cases and the plain ones that they are compared with; the plain ones first."""
+    """Yield the cases and the plain cases to compare them with, the plain ones first."""
     yield from dict.fromkeys(plain for _, plain in speculative)
     yield from (case for case, _ in speculative)

@@ -11,7 +11,7 @@ from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import MOST
 
 POSITIONS = 8192
-"""Most positions of prompt and reply."""
+"""Length limit of prompt and reply together."""
 
 CONTEXTS: tuple[int | None, ...] = (
     *(None, None, 600, None, None, 1900),

@@ -1,4 +1,6 @@
-"""What compression does to a model's predictions (the paper's Table III, at this size)."""
+"""Measure the effect of compression on a model's predictions (the paper's Table III, scaled
+down).
+"""
 
 from cassandra_spec.model.accuracy.evaluation import (
     Accuracy,

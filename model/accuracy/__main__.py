@@ -10,7 +10,7 @@ from cassandra_spec.golden import CassandraError
 
 
 def main() -> int:
-    """The harness's command; 2 after a line about what was wrong."""
+    """Run the harness's command; return 2 after an error, printed in one line."""
     try:
         from cassandra_spec.model.accuracy.harness import main as harness
 

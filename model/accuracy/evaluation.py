@@ -26,7 +26,7 @@ _BATCH = 2048  # tokens in a pass, at least one window
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What a network predicts in each window; two of the same windows can be compared."""
+    """A network's predictions per window, comparable with others of the same windows."""
 
     losses: NDArray[np.float64]  # [windows]: mean of -ln p(token)
     choices: NDArray[np.int64]  # [windows, length - 1]: the most likely tokens
@@ -36,7 +36,7 @@ class Evaluation:
 class Accuracy:
     """Figures of a model beside those of the reference, with standard errors over windows."""
 
-    tokens: int  # that were predicted
+    tokens: int  # predicted tokens
     perplexity: float
     perplexity_error: float
     agreement: float  # fraction of tokens where both find the same token most likely
@@ -48,7 +48,7 @@ class Accuracy:
 def token_windows(
     folder: Path, text: str, *, length: int, most: int | None = None
 ) -> NDArray[np.int64]:
-    """A text as int64 [windows, length], at least two windows; the rest of the text is left out.
+    """Split a text into int64 [windows, length], at least two windows; drop the rest.
 
     ``folder`` has the tokenizer, ``most`` is the largest number of tokens that are taken.
     """
@@ -69,8 +69,8 @@ def evaluate(
 ) -> Evaluation:
     """Predict every token of the windows with a transformers model.
 
-    Several windows go through the layers together and one at a time through the head, so that the
-    logits of one window are in memory.
+    The layers compute several windows at once and the head one at a time, so that memory holds the
+    logits of one window.
     """
     step = max(_BATCH // windows.shape[1], 1)
     losses: list[float] = []
@@ -89,14 +89,14 @@ def evaluate(
 
 
 def _logits(network: Any, hidden: torch.Tensor) -> torch.Tensor:
-    """Logits in float32, scaled and capped by the model's config, as transformers' models do."""
+    """Return logits in float32, scaled and capped by the model's config, as in transformers."""
     logits: torch.Tensor = network.lm_head(hidden).float()
     logits = logits / getattr(network.config, "logits_scaling", 1.0)
     return capped(logits, getattr(network.config, "final_logit_softcapping", None))
 
 
 def compare(found: Evaluation, reference: Evaluation) -> Accuracy:
-    """The figures of ``found`` beside those of ``reference``, on the same windows."""
+    """Compare ``found`` with ``reference`` on the same windows."""
     loss, loss_error = _mean(found.losses)
     agree, agree_error = _mean((found.choices == reference.choices).mean(axis=1))
     increase, increase_error = _mean(found.losses - reference.losses)

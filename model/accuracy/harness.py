@@ -35,7 +35,7 @@ except ImportError as error:
 
 View = Literal["target", "draft"]
 
-_log = logging.getLogger("lm_eval.cassandra")  # shown with what the harness says
+_log = logging.getLogger("lm_eval.cassandra")  # printed with the harness's output
 
 
 @register_model("cassandra")
@@ -107,7 +107,7 @@ class CassandraLM(HFLM):
 
     @contextmanager
     def _usual_attention(self) -> Iterator[None]:
-        """Passes without the tiles of speculative decoding."""
+        """Run passes without the tiles of speculative decoding."""
         config = self.model.config
         before = config._attn_implementation
         if self._lm is not None:
@@ -122,7 +122,7 @@ _SAMPLING = ("temperature", "top_k", "top_p")
 
 
 def _available(device: str | None) -> torch.device:
-    """The device that is asked for; the harness asks for CUDA if the user does not say."""
+    """Return the requested device; the harness requests CUDA by default."""
     found = torch.device(device or "cpu")
     return found if found.type != "cuda" or torch.cuda.is_available() else torch.device("cpu")
 
@@ -137,7 +137,7 @@ def _check(view: object, gamma: int) -> None:
 
 
 def main() -> None:
-    """The harness's command, which knows ``--model cassandra`` now."""
+    """Run the harness's command with the additional choice ``--model cassandra``."""
     from lm_eval.__main__ import cli_evaluate
 
     cli_evaluate()

@@ -47,7 +47,7 @@ class Row:
 def candidates(
     source: Source, packed: Sequence[Path], norms: Norms | None, *, drafts: bool
 ) -> list[Candidate]:
-    """The model, lossy compression of it where there are norms, and packed models."""
+    """List the model, lossy compression of it if norms are given, and packed models."""
     found = [bf16_candidate(source)]
     if norms is not None:
         found += lossy_candidates(source, norms)
@@ -57,7 +57,7 @@ def candidates(
 
 
 def bf16_candidate(source: Source) -> Candidate:
-    """The model itself, which the others are compared with."""
+    """Return the original model, the reference of all comparisons."""
     return Candidate(name="BF16", weights=source, bits=16.0)
 
 
@@ -73,7 +73,7 @@ def lossy_candidates(source: Source, norms: Norms) -> list[Candidate]:
 
 
 def packed_candidates(path: Path, *, drafts: bool = False) -> list[Candidate]:
-    """The target of a packed model, and its draft on request."""
+    """Yield the target of a packed model and, on request, its draft."""
     source, codec = PackedSource(path), GoldenCodec()
     scheme = "/".join(sorted({spec.format.scheme for spec in source.packed.tensors.values()}))
     name = f"{path.name} ({scheme})"
@@ -113,7 +113,7 @@ def table_rows(
 def _measure(
     folder: Path, candidate: Candidate, windows: NDArray[Any], progress: bool
 ) -> Evaluation:
-    """The network lives no longer than this."""
+    """Evaluate a candidate; its network is freed on return."""
     network = build_model(folder, candidate.weights)
     return evaluate(network, windows, title=f"{candidate.name:24}", progress=progress)
 
@@ -123,7 +123,7 @@ def _linear(source: Source) -> list[Tensor]:
 
 
 def _stored_bits(source: PackedSource, *, draft: bool) -> float:
-    """Bits for each linear weight, directories included; BF16 where a tensor is not packed."""
+    """Return the bits per linear weight, directories included; BF16 for unpacked tensors."""
     total = count = 0
     for tensor in _linear(source):
         count += tensor.count
@@ -136,7 +136,7 @@ def _stored_bits(source: PackedSource, *, draft: bool) -> float:
 
 
 def original(packed: Sequence[Path]) -> PackedSource:
-    """The model itself, out of the first packed one that is lossless."""
+    """Open the original model inside the first lossless packed one."""
     for path in packed:
         source = PackedSource(path)
         if source.lossless:

@@ -1,4 +1,4 @@
-"""What passes of a network cost: bytes of weights, bytes of keys and values, operations."""
+"""Compute the costs of passes: bytes of weights, bytes of keys and values, operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BF16_BYTES = 2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PassCost:
-    """What one pass, or several, read and compute."""
+    """Bytes read and operations of one pass or of several."""
 
     weights: float = 0.0  # bytes
     kv: float = 0.0  # bytes of keys and values
@@ -23,7 +23,7 @@ class PassCost:
 
     @property
     def bytes(self) -> float:
-        """Everything that is read."""
+        """Return the sum of all bytes read."""
         return self.weights + self.kv
 
     def __add__(self, other: PassCost) -> PassCost:
@@ -42,7 +42,7 @@ NOTHING = PassCost()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworkSize:
-    """What the costs of a network's passes follow from."""
+    """Sizes of a network, from which the costs of its passes follow."""
 
     weights: int  # bytes that a pass reads beside keys and values
     products: int  # weights that each row is multiplied by
@@ -50,7 +50,9 @@ class NetworkSize:
     attention: int  # products of one query with one position, all layers and heads
 
     def cost(self, position: int, rows: int) -> PassCost:
-        """One pass over ``rows`` rows, the first at ``position``: each position is read once."""
+        """Return the cost of a pass over ``rows`` rows from ``position`` on; it reads each
+        position once.
+        """
         seen = sum(range(position + 1, position + rows + 1))
         return PassCost(
             weights=self.weights,
@@ -60,7 +62,7 @@ class NetworkSize:
 
     @classmethod
     def of(cls, network: Any, *, weights: int | None = None) -> NetworkSize:
-        """The sizes of a transformers network, packed layers read as BF16.
+        """Return the sizes of a transformers network, packed layers read as BF16.
 
         A module with ``weight_bytes`` and ``products`` states its own. ``weights`` is the bytes of
         all weights that a pass reads, if not the sum over modules. Rows of an embedding are not
@@ -83,7 +85,7 @@ class NetworkSize:
 
 
 def _matrix(module: Any) -> tuple[int, int]:
-    """Bytes that a module itself reads of weights, and how many of them are multiplied."""
+    """Return the bytes of weights that a module itself reads, and the number multiplied."""
     if hasattr(module, "weight_bytes"):
         return module.weight_bytes, module.products
     if isinstance(module, PackedLinear) and isinstance(module.products, DecodedProducts):

@@ -45,7 +45,7 @@ class PreparedLow(Prepared):
         random: np.random.Generator,
         table: Candidates | None = None,
     ) -> Drafter:
-        """The same tree size each round; chains under sampling."""
+        """Make a drafter with a fixed tree size; under sampling it drafts chains."""
         levels = dataclasses.replace(settings.levels, branches=self._branches)
         asked = dataclasses.replace(settings, draft="lookup", levels=levels)
         nodes = self._nodes or (asked.levels.rows if asked.gamma == "adaptive" else asked.gamma)

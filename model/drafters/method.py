@@ -1,4 +1,4 @@
-"""What a draft method is: options, checks, and drafters for the replies of one model."""
+"""Define a draft method: options, checks, and drafters for the replies of one model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cassandra_spec.model.drafters.costs import NOTHING, NetworkSize, PassCost
 from cassandra_spec.model.speculative import CassandraForCausalLM
 
 Speaker = Callable[[Sequence[int], int, frozenset[int]], tuple[list[int], int]]
-"""Replies to a prompt with at most so many tokens, up to a stop token; and in how many passes."""
+"""Replies to a prompt, given a token limit and stop tokens; also returns the number of passes."""
 
 METHODS: dict[str, type[Method]] = {}
 """Methods by name, as far as their files are imported."""
@@ -38,7 +38,7 @@ class Prepared:
         self.memory = memory  # bytes beside those of the target
         self.training_seconds = training_seconds
         self.prefix_only = False  # each drafted token depends on the tokens before it alone
-        self.about = ""  # what was found while it was prepared, for reports
+        self.about = ""  # notes of the preparation, for reports
         self._target = NetworkSize.of(lm.network)
 
     def drafter(
@@ -48,30 +48,30 @@ class Prepared:
         random: np.random.Generator,
         table: Candidates | None = None,
     ) -> Drafter:
-        """The drafter of one reply (a :data:`cassandra_spec.drafting.DrafterFactory`)."""
+        """Make the drafter of one reply (a :data:`cassandra_spec.drafting.DrafterFactory`)."""
         raise NotImplementedError
 
     def draft_cost(self, position: int, drafted: DraftPass) -> PassCost:
-        """What a draft pass of a round at ``position`` costs."""
+        """Return the cost of a draft pass of a round at ``position``."""
         return NOTHING
 
     def verify_cost(self, position: int, nodes: int) -> PassCost:
-        """What the verification of ``nodes`` nodes in a round at ``position`` costs."""
+        """Return the cost of verifying ``nodes`` nodes in a round at ``position``."""
         return self._target.cost(position, 1 + nodes)
 
     def predictions(self, tokens: Sequence[int], last: int) -> list[int]:
-        """The token after each of the ``last`` ones of a draft that is ``prefix_only``, from one
-        teacher-forced pass, as the loop has them.
+        """Predict the token after each of the ``last`` ones in one teacher-forced pass, bit for
+        bit as the loop does; for ``prefix_only`` drafts.
         """
         raise NotImplementedError
 
     def predicted(self, tokens: Sequence[int], last: int) -> list[int]:
-        """The same by larger products, if there is such a way: near ties may fall the other way."""
+        """Predict the same tokens by larger products, if supported; near ties may differ."""
         return self.predictions(tokens, last)
 
     def chain_length(self, tokens: Sequence[int], most: int) -> int | None:
-        """How many tokens, ``most`` at most, a round that begins after some would draft; None if
-        only passes could say.
+        """Return the length, at most ``most``, of the chain that a round after ``tokens`` would
+        draft; None if only passes can tell.
         """
         return None
 
@@ -90,7 +90,7 @@ class Method:
 
     name: ClassVar[str]
     greedy_only: ClassVar[bool] = False  # drafts trees, which Eq. 1 cannot verify
-    compared: ClassVar[tuple[str, ...]] = ()  # what `casspec compare` runs by default
+    compared: ClassVar[tuple[str, ...]] = ()  # default contenders of `casspec compare`
     claim: ClassVar[str] = ""  # of the paper, for the table of claims
 
     def __init_subclass__(cls, *, name: str = "", **arguments: Any) -> None:

@@ -43,7 +43,7 @@ from cassandra_spec.model.speculative.trees import TreePasses
 
 
 def clone(lm: CassandraForCausalLM, *, draft: bool = False) -> Any:
-    """The network of a model with modules of its own and the same tensors.
+    """Clone the network of a model, with modules of its own and the same tensors.
 
     Modules of it may be replaced or left out; the target stays as it is. With ``draft``, packed
     layers are the draft view.
@@ -62,7 +62,7 @@ class SharedPasses(TreePasses):
     """
 
     def draft(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
-        """Logits, float32 [1 + nodes, vocabulary], of a tree."""
+        """Compute the logits, float32 [1 + nodes, vocabulary], of a tree."""
         return self.run(pending, nodes, position, draft=True)
 
 
@@ -87,7 +87,7 @@ class OwnPasses(SharedPasses):
         return len(context) - 1 - len(self._seen)
 
     def draft(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
-        """Logits of a tree, after a pass over the tokens that are not seen yet."""
+        """Compute the logits of a tree, after a pass over tokens not seen yet."""
         first = len(self._seen)
         if first < position:
             unseen = self._context[first:position]
@@ -98,13 +98,13 @@ class OwnPasses(SharedPasses):
         return super().draft(pending, nodes, position)
 
     def keep(self, path: Sequence[int]) -> None:
-        """As :meth:`SharedPasses.keep`."""
+        """Keep a path, like :meth:`SharedPasses.keep`."""
         super().keep(path)
         self._seen += [self._tokens[0], *(self._tokens[node + 1] for node in path)]
 
 
 def common_prefix(ours: Sequence[int], theirs: Sequence[int]) -> int:
-    """How many tokens two sequences begin with together."""
+    """Return the length of the common prefix of two sequences."""
     pairs = zip(ours, theirs, strict=False)
     return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
@@ -159,7 +159,7 @@ class PreparedNetwork(Prepared):
             attention.layer_idx = place
 
     def cache(self, session: ModelSession) -> Any:
-        """What the network's passes see of a session's keys and values."""
+        """Return the view of a session's keys and values for the network's passes."""
         return session.cache
 
     def drafter(
@@ -169,7 +169,7 @@ class PreparedNetwork(Prepared):
         random: np.random.Generator,
         table: Candidates | None = None,
     ) -> Drafter:
-        """Chains of the network, within levels as the settings say."""
+        """Make a drafter of the network's chains, within levels if the settings have them."""
         if not self.own:
             shared = SharedPasses(self.network, self.cache(session), session.rows)
             return make_drafter(
@@ -180,22 +180,22 @@ class PreparedNetwork(Prepared):
         return _OwnDrafter(made, own)
 
     def draft_cost(self, position: int, drafted: DraftPass) -> PassCost:
-        """What a draft pass of a round at ``position`` costs."""
+        """Return the cost of a draft pass of a round at ``position``."""
         return self.size.cost(position + drafted.start, drafted.rows)
 
     @torch.inference_mode()
     def predictions(self, tokens: Sequence[int], last: int) -> list[int]:
-        """The token after each of the last ones, on keys and values of the network's own."""
+        """Predict the token after each of the last ones, with the network's own keys and values."""
         cache = KeyValueCache(len(tokens))
         logits = run_pass(self.network, cache, tokens, 0, rows=ROWS, last=last, draft=True)
         return [int(token) for token in logits.argmax(-1)]
 
     def predicted(self, tokens: Sequence[int], last: int) -> list[int]:
-        """The same, all positions in the same products."""
+        """Predict the same tokens, all positions in the same products."""
         return predicted_together(self.network, [(tokens, last)])[0]
 
     def alone(self) -> Speaker | None:
-        """Replies of the network itself, on keys and values of its own."""
+        """Return a speaker of the network itself, with its own keys and values."""
         return self._speak
 
     @torch.inference_mode()
@@ -221,12 +221,12 @@ class PassBytes:
         self._prepared = prepared
 
     def draft(self, position: int, rows: int) -> float:
-        """Of one draft pass."""
+        """Return the cost of one draft pass."""
         return self._prepared.draft_cost(position, DraftPass(0, rows)).bytes
 
     def verify(self, position: int, rows: int) -> float:
-        """Of one verification."""
+        """Return the cost of one verification."""
         return self._prepared.verify_cost(position, rows - 1).bytes
 
     def observe(self, outcome: Outcome) -> None:
-        """Bytes are known, not measured."""
+        """Ignore the outcome; costs in bytes are known, not measured."""

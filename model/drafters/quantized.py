@@ -37,7 +37,7 @@ class QuantizedLinear(torch.nn.Module):
 
 
 def rounded(weight: torch.Tensor, *, bits: int, group: int) -> torch.Tensor:
-    """Weights [outputs, inputs] to the nearest multiples of their group's scale, in BF16.
+    """Round weights [outputs, inputs] to multiples of their group's scale, in BF16.
 
     The last group of a row may be shorter.
     """
@@ -53,7 +53,7 @@ def rounded(weight: torch.Tensor, *, bits: int, group: int) -> torch.Tensor:
 
 @functools.lru_cache(maxsize=2)
 def quantized_clone(lm: CassandraForCausalLM, *, bits: int, group: int) -> Any:
-    """A clone whose linear layers, head and embedding are rounded; the same one for the same call.
+    """Clone a model with rounded linear layers, head and embedding; cached per argument set.
 
     A tied head is rounded once.
     """
@@ -70,7 +70,7 @@ def quantized_clone(lm: CassandraForCausalLM, *, bits: int, group: int) -> Any:
 
 
 def _weight(module: Any) -> torch.Tensor | None:
-    """The target's matrix of a linear layer; None of another module."""
+    """Return the target's matrix of a linear layer; None for other modules."""
     if isinstance(module, PackedLinear) and isinstance(module.products, DecodedProducts):
         return module.products.target_values
     return module.weight.detach() if isinstance(module, torch.nn.Linear) else None

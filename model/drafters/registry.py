@@ -24,7 +24,7 @@ _TRUTHS = {"yes": True, "no": False}
 
 
 def known_methods() -> Mapping[str, type[Method]]:
-    """All methods by name, those of the methods folder first.
+    """Return all methods by name, those of the methods folder first.
 
     Raises :class:`CassandraError` that names a package whose methods cannot be imported.
     """
@@ -41,7 +41,7 @@ def known_methods() -> Mapping[str, type[Method]]:
 
 
 def parse_method(text: str) -> Method:
-    """The method with the options that ``text`` names; :class:`CassandraError` in one line."""
+    """Parse a method and its options; raises a one-line :class:`CassandraError`."""
     name, *options = text.split(":")
     known = known_methods()
     if name not in known:
@@ -63,7 +63,7 @@ def parse_method(text: str) -> Method:
 
 
 def _read(name: str, kind: Any, text: str) -> Any:
-    """The value of an option by its type."""
+    """Parse the value of an option by its type."""
     if get_origin(kind) in (types.UnionType,):
         kind = next(each for each in get_args(kind) if each is not types.NoneType)
     if get_origin(kind) is Literal:

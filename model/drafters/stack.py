@@ -78,7 +78,7 @@ class Stack:
         return torch.cat(found)
 
     def _padded(self, hidden: torch.Tensor, position: int) -> Iterator[tuple[Tile, torch.Tensor]]:
-        """The rows of each tile [1, rows, dimensions], zero in the padding."""
+        """Yield the rows of each tile [1, rows, dimensions], with zeros in the padding."""
         for tile in tiles(position, position + len(hidden), self._rows):
             padded = hidden.new_zeros((1, tile.rows, hidden.shape[1]))
             first = tile.start + tile.first - position

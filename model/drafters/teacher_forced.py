@@ -42,13 +42,13 @@ def played(right: Sequence[bool], *, gamma: int, max_tokens: int) -> list[int]:
 
 
 Tails = Sequence[tuple[Sequence[int], int]]
-"""Sequences of tokens, and how many of their last tokens something is asked about."""
+"""Sequences of tokens, each with the number of last tokens to evaluate."""
 
 
 def predicted_together(
     network: Any, tails: Tails, *, target: Sequences | None = None
 ) -> list[list[int]]:
-    """A network's token after each of the last tokens of each sequence, from one pass over all.
+    """Predict the token after each of the last tokens of each sequence, in one pass over all.
 
     It reads keys and values of its own; or those of the ``target`` before each of these tokens, as
     the first draft pass of a round does. Big products make it fast; the price is that near ties may
@@ -64,7 +64,7 @@ def predicted_together(
 
 
 def keys_and_values(network: Any, tails: Tails) -> Sequences:
-    """Keys and values of a network for all tokens of all sequences."""
+    """Compute a network's keys and values for all tokens of all sequences."""
     tokens, rows, last = _rows(tails)
     found = Sequences(len(tails))
     _run(network, tokens, rows, found, wanted=last[:1])
@@ -72,7 +72,7 @@ def keys_and_values(network: Any, tails: Tails) -> Sequences:
 
 
 def _rows(tails: Tails) -> tuple[torch.Tensor, Rows, torch.Tensor]:
-    """Tokens, their places, and which of them are the last ones; int64 all."""
+    """Return tokens, their positions, and the indices of the last ones; all int64."""
     tokens, numbers, positions, last = list[int](), list[int](), list[int](), list[int]()
     for number, (known, count) in enumerate(tails):
         tokens += known

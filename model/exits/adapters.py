@@ -43,14 +43,14 @@ class Exit(torch.nn.Module):
         torch.nn.init.zeros_(self.up.weight)  # the adapter begins as the identity
 
     def forward(self, state: torch.Tensor) -> torch.Tensor:
-        """The adapted state, float32 [..., width], to be normed; ``state`` is of any dtype."""
+        """Adapt a state; returns float32 [..., width] before the norm."""
         x = unit(state)
         inner = x.to(self.gate.weight.dtype)
         found: torch.Tensor = x + self.up(silu(self.gate(inner)) * self.down(inner))
         return found
 
     def confidence(self, state: torch.Tensor) -> torch.Tensor:
-        """The logit, float32 [...], that the exit's best token is the model's."""
+        """Return the logit, float32 [...], that the exit's best token is the model's."""
         inner = unit(state).to(self.ask.weight.dtype)
         found: torch.Tensor = self.answer(silu(self.ask(inner))).float()
         return found[..., 0]
@@ -62,16 +62,16 @@ class Exit(torch.nn.Module):
         self.answer.bias.mul_(slope).add_(offset)
 
     def adapter(self) -> list[torch.nn.Parameter]:
-        """The parameters of the adapter."""
+        """Return the parameters of the adapter."""
         return [p for part in (self.gate, self.down, self.up) for p in part.parameters()]
 
     def estimator(self) -> list[torch.nn.Parameter]:
-        """The parameters of the confidence estimator."""
+        """Return the parameters of the confidence estimator."""
         return [*self.ask.parameters(), *self.answer.parameters()]
 
 
 def unit(state: torch.Tensor) -> torch.Tensor:
-    """States in units of their root mean square, float32."""
+    """Normalise states by their root mean square, in float32."""
     state = state.float()
     return state * torch.rsqrt(state.square().mean(-1, keepdim=True) + _EPSILON)
 
@@ -95,7 +95,7 @@ class Exits:
         return tuple(self.heads)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """All parameters by layer and name."""
+        """Return all parameters by layer and name."""
         return {
             f"{layer}.{name}": value.detach()
             for layer, head in self.heads.items()
@@ -127,7 +127,7 @@ class Exits:
 
     @classmethod
     def load(cls, path: Path, *, layers: int, width: int, model_digest: str) -> Self:
-        """The exits in a file, for a model of ``layers`` layers of ``width`` values.
+        """Load exits from a file, for a model of ``layers`` layers of ``width`` values.
 
         Raises :class:`FileError` if they are of another model or the file is damaged.
         """
@@ -166,7 +166,7 @@ def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor], about: Mapping
 def load_tensors(
     file: PackedFile, shapes: Mapping[str, tuple[int, ...]]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """The float32 tensors of a file, which must be these and finite."""
+    """Yield the float32 tensors of a file; checks names, shapes and finiteness."""
     if set(file.others) != set(shapes) or file.tensors:
         raise FileError(f"{file.path} must have the tensors of its exits, and has others")
     for name, shape in shapes.items():
@@ -183,7 +183,7 @@ def load_tensors(
 
 
 def _read_about(file: PackedFile, model_digest: str) -> tuple[list[int], list[int], dict[str, Any]]:
-    """Layers and sizes that a file names, and what it says beside them."""
+    """Read the layers and sizes in a file, and its further metadata."""
     about = file.about
     if about.get("kind") != _KIND:
         raise FileError(f"{file.path} must be exits of a model (casspec train-exits)")

@@ -25,7 +25,7 @@ class Bin:
 
 
 def fit_scale(logits: torch.Tensor, right: torch.Tensor) -> tuple[float, float]:
-    """The slope and offset of logits that make right answers likeliest (Platt scaling)."""
+    """Fit slope and offset of logits by maximum likelihood (Platt scaling)."""
     parameters = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.LBFGS([parameters], max_iter=_STEPS, line_search_fn="strong_wolfe")
     x, y = logits.double(), right.double()
@@ -42,7 +42,7 @@ def fit_scale(logits: torch.Tensor, right: torch.Tensor) -> tuple[float, float]:
 
 
 def reliability(confidence: torch.Tensor, right: torch.Tensor, bins: int = 10) -> list[Bin]:
-    """Bins of equal width that have tokens, the least confident first."""
+    """Return the non-empty bins of equal width, the least confident first."""
     place = (confidence * bins).long().clamp(0, bins - 1)
     found = []
     for number in place.unique().tolist():
@@ -58,13 +58,13 @@ def reliability(confidence: torch.Tensor, right: torch.Tensor, bins: int = 10) -
 
 
 def calibration_error(bins: list[Bin]) -> float:
-    """The expected calibration error (ECE): |confidence - precision|, mean over tokens."""
+    """Return the expected calibration error (ECE): |confidence - precision|, mean over tokens."""
     total = sum(each.tokens for each in bins)
     return sum(abs(each.confidence - each.precision) * each.tokens for each in bins) / total
 
 
 def precision_threshold(confidence: torch.Tensor, right: torch.Tensor, precision: float) -> float:
-    """The least threshold at which the tokens that reach it are right often enough; 1: none is."""
+    """Return the smallest threshold with the required precision, or 1."""
     order = confidence.argsort(descending=True, stable=True)
     ranked = confidence[order]
     shares = right[order].double().cumsum(0) / torch.arange(1, len(ranked) + 1)
@@ -74,7 +74,7 @@ def precision_threshold(confidence: torch.Tensor, right: torch.Tensor, precision
 
 
 def f1_threshold(confidence: torch.Tensor, right: torch.Tensor) -> float:
-    """The threshold of the largest F1, as the CascadeExit paper chooses it (section 3.2)."""
+    """Return the threshold with the largest F1, as in the CascadeExit paper (section 3.2)."""
     order = confidence.argsort(descending=True, stable=True)
     hits = right[order].double().cumsum(0)
     scores = 2 * hits / (torch.arange(1, len(order) + 1) + right.sum())
@@ -86,7 +86,7 @@ def cascade_thresholds(
     right: Mapping[int, torch.Tensor],
     precision: float | None,
 ) -> dict[int, float]:
-    """A threshold for each exit, shallowest first, on the tokens that reach it.
+    """Choose a threshold for each exit, shallowest first, on the tokens that reach it.
 
     ``precision`` is that of the tokens that leave there; None: the largest F1.
     """

@@ -31,10 +31,10 @@ class Segment:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Step:
-    """How one token came about."""
+    """Record which exit produced a token, and with what confidence."""
 
     logits: torch.Tensor  # float32 [vocabulary]
-    confidence: float  # of the exit that it left at, a logit; infinite behind all layers
+    confidence: float  # of the exit, a logit; infinite behind all layers
     depth: int  # layers that the token ran through
     segments: tuple[Segment, ...]
 
@@ -70,7 +70,7 @@ class Cascade:
         self._waiting, self._next = {}, position
 
     def step(self, token: int) -> Step:
-        """The next token after ``token``, which is at the next position."""
+        """Generate the next token after ``token``, which is at the next position."""
         state, start, segments = embed(self._network, [token]), 0, list[Segment]()
         self._next += 1
         for stop in self._stops:
@@ -86,7 +86,7 @@ class Cascade:
         return Step(logits=logits, confidence=said, depth=stop, segments=tuple(segments))
 
     def _deepen(self, state: torch.Tensor, layers: range, segments: list[Segment]) -> torch.Tensor:
-        """The last position's state [1, width], after a pass over all positions that waited."""
+        """Return the last position's state [1, width] after a pass over all waiting positions."""
         states = self._joined(layers.start, state)
         self._waiting.pop(layers.start, None)
         start = self._next - len(states)
@@ -105,13 +105,13 @@ class Cascade:
         return found[-1:]
 
     def _joined(self, layer: int, states: torch.Tensor) -> torch.Tensor:
-        """The states that wait before a layer, and others that follow them."""
+        """Join the states that wait before a layer and the new ones."""
         waiting = self._waiting.get(layer)
         return states if waiting is None else torch.cat([waiting, states])
 
 
 def logit(probability: float) -> float:
-    """The logit of a probability; infinite at 0 and 1."""
+    """Return the logit of a probability; infinite at 0 and 1."""
     return torch.tensor(probability, dtype=torch.float64).logit().item()
 
 
@@ -125,7 +125,7 @@ def generate(
     stop_tokens: frozenset[int],
     thresholds: Mapping[int, float] | None = None,
 ) -> Iterator[tuple[int, Step]]:
-    """Tokens of the lossy cascade: nothing verifies them.
+    """Yield the tokens of the lossy cascade, without verification.
 
     The last token of the prompt is the first that may leave early.
     """

@@ -1,7 +1,7 @@
-"""What self-speculation with an exit gains, in passes of the whole model.
+"""Compute the speed-up of self-speculation with an exit, in passes of the whole model.
 
-A draft pass reads ``share`` of what a pass of the whole model reads: e/L for an exit behind e of L
-layers, more with the head. A round drafts K tokens and verifies them in one pass, so it emits
+A draft pass reads ``share`` of the bytes of a pass of the whole model: e/L for an exit behind e of
+L layers, more with the head. A round drafts K tokens and verifies them in one pass, so it emits
 accepted + 1 tokens for K share + 1. That is a gain if and only if accepted / K > share.
 
 CascadeExit, B.2, has alpha > K share / (K - 1) instead, which no acceptance rate reaches for the
@@ -13,15 +13,15 @@ from __future__ import annotations
 
 
 def speed_up(accepted: float, length: int, share: float) -> float:
-    """Of rounds of ``length`` drafted tokens with a mean number of ``accepted`` ones."""
+    """Return the speed-up of rounds of ``length`` drafts with a mean of ``accepted`` ones."""
     return (accepted + 1) / (length * share + 1)
 
 
 def break_even(share: float) -> float:
-    """The acceptance rate, accepted / K, above which there is a gain."""
+    """Return the acceptance rate, accepted / K, above which speculation is faster."""
     return share
 
 
 def geometric_tokens(alpha: float, length: int) -> float:
-    """Tokens per verification if each token is accepted with ``alpha``: (1-a^(K+1)) / (1-a)."""
+    """Return tokens per verification if each is accepted with ``alpha``: (1-a^(K+1)) / (1-a)."""
     return length + 1.0 if alpha == 1 else (1 - alpha ** (length + 1)) / (1 - alpha)

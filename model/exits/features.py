@@ -22,14 +22,14 @@ _PIECE = 25  # sequences of a file
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Features:
-    """What a model computes at the tokens of a text."""
+    """States and best tokens of a model at the tokens of a text."""
 
     states: torch.Tensor  # [tokens, exits, width]: behind the layers of the exits
     final: torch.Tensor  # [tokens, width]: what the head gets
     labels: torch.Tensor  # int64 [tokens]: the next token of the text
 
     def __len__(self) -> int:
-        """Tokens."""
+        """Return the number of tokens."""
         return len(self.labels)
 
     def chosen(self, tokens: torch.Tensor) -> Features:
@@ -37,17 +37,17 @@ class Features:
         return Features(**{name: each[tokens] for name, each in self.tensors().items()})
 
     def split(self, tokens: int) -> Iterator[Features]:
-        """The same in pieces of so many tokens."""
+        """Split the features into pieces of ``tokens`` tokens."""
         for parts in zip(*(each.split(tokens) for each in self.tensors().values()), strict=True):
             yield Features(**dict(zip(self.tensors(), parts, strict=True)))
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """The three tensors by name."""
+        """Return the three tensors by name."""
         return {"states": self.states, "final": self.final, "labels": self.labels}
 
     @classmethod
     def joined(cls, parts: Sequence[Features]) -> Features:
-        """All tokens of some features."""
+        """Join features."""
         names = ("states", "final", "labels")
         return cls(**{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
 
@@ -60,7 +60,7 @@ def gather(
     *,
     progress: bool = False,
 ) -> list[Features]:
-    """The features of each sequence, without the tokens that all sequences begin with.
+    """Gather the features of each sequence, without the common prefix of all sequences.
 
     ``layers`` counts the layers before each exit. What an interrupted run has put into ``store`` is
     taken over.
@@ -89,7 +89,7 @@ def gather(
 def features_of(
     network: Any, tokens: Sequence[int], layers: Sequence[int], first: int = 0
 ) -> Features:
-    """The features of the tokens of one sequence from the ``first`` to the last but one."""
+    """Return the features of a sequence's tokens from ``first`` to the last but one."""
     with torch.inference_mode():
         out = network.model(
             input_ids=torch.tensor([tokens]), output_hidden_states=True, use_cache=False
@@ -103,7 +103,7 @@ def features_of(
 
 
 def _common_prefix(sequences: Sequence[Sequence[int]]) -> int:
-    """Tokens that all sequences begin with, the last but one of the shortest at most."""
+    """Return the length of the common prefix, less than the shortest sequence."""
     most = min(map(len, sequences)) - 2
     if len(sequences) == 1:
         return 0
@@ -116,7 +116,7 @@ def _digest(body: object) -> str:
 
 
 def _read(path: Path) -> Mapping[str, torch.Tensor]:
-    """The tensors of a file; none if it is missing or damaged."""
+    """Read the tensors of a file; an empty mapping if it is missing or damaged."""
     try:
         return load_file(path)
     except (OSError, SafetensorError):

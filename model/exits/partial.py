@@ -19,7 +19,7 @@ from cassandra_spec.model.speculative.tiles import ROWS, tiles
 
 @torch.inference_mode()
 def embed(network: Any, tokens: Sequence[int]) -> torch.Tensor:
-    """States before the first layer [tokens, width]."""
+    """Return the states before the first layer [tokens, width]."""
     found: torch.Tensor = network.model.embed_tokens(torch.tensor(tokens))
     return found
 
@@ -34,7 +34,7 @@ def run_layers(
     rows: int = ROWS,
     draft: bool = False,
 ) -> torch.Tensor:
-    """States behind some layers of consecutive positions, the first at ``position``.
+    """Return the states behind some layers of consecutive positions, the first at ``position``.
 
     ``states`` [positions, width] are those before the layers; keys and values of the layers are
     written. The network must be a Llama: layers that take what its rotary embedding gives.
@@ -67,7 +67,9 @@ def run_layers(
 def head(
     network: Any, state: torch.Tensor, position: int, adapter: Any = None, rows: int = ROWS
 ) -> torch.Tensor:
-    """Logits, float32 [vocabulary], of a state [width] behind the last layer or an exit's."""
+    """Return the logits, float32 [vocabulary], of a state [width] behind the last layer or an
+    exit's.
+    """
     padded = state.new_zeros((1, rows, len(state)))
     padded[0, position % rows] = state
     adapted = padded if adapter is None else adapter(padded).to(state.dtype)

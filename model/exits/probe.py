@@ -13,13 +13,13 @@ from cassandra_spec.model.exits.adapters import unit
 from cassandra_spec.model.exits.features import Features
 
 PENALTIES = (1e-5, 1e-3, 1e-1)
-"""Of which the best on the held-out tokens is taken."""
+"""Candidate penalties; the best on the held-out tokens is used."""
 
 _PIECE = 512  # tokens
 
 
 def fit(features: Features, exit_number: int, penalty: float) -> torch.Tensor:
-    """The probe of one exit, float32 [width + 1, width]."""
+    """Fit the probe of one exit, float32 [width + 1, width]."""
     x = _inputs(features.states[:, exit_number])
     gram = x.T @ x + penalty * len(x) * torch.eye(x.shape[1])
     return torch.linalg.solve(gram, x.T @ features.final.float())
@@ -28,7 +28,7 @@ def fit(features: Features, exit_number: int, penalty: float) -> torch.Tensor:
 def agreement(
     probe: torch.Tensor, features: Features, exit_number: int, rows: torch.Tensor
 ) -> float:
-    """The share of tokens at which the probe's best token is the model's; ``rows`` is the head."""
+    """Return the share of tokens at which probe and model agree; ``rows`` is the head."""
     right = 0
     for piece in features.split(_PIECE):
         guess = linear((_inputs(piece.states[:, exit_number]) @ probe).to(rows.dtype), rows)
@@ -40,7 +40,7 @@ def agreement(
 def best_agreement(
     train: Features, held_out: Features, exit_number: int, rows: torch.Tensor
 ) -> float:
-    """The agreement of the best probe of one exit on held-out tokens."""
+    """Return the agreement of the best probe of one exit on held-out tokens."""
     return max(
         agreement(fit(train, exit_number, penalty), held_out, exit_number, rows)
         for penalty in PENALTIES

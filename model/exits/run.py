@@ -1,7 +1,7 @@
-"""``casspec train-exits``: exits of a packed model from its own text, in a file (drafters.md).
+"""Run ``casspec train-exits``: train exits of a packed model on its own text (drafters.md).
 
 The order is text, states, adapters, confidence, calibration. Text, states and every epoch are kept
-in files until the end, so work that was interrupted goes on, and the same seed gives the same
+in files until the end, so an interrupted run can be resumed, and the same seed gives the same
 exits.
 """
 
@@ -35,7 +35,7 @@ from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.reply import build_model
 from cassandra_spec.model.weights.packed import PackedSource
 
-_HELD_OUT = 8  # every so many sequences one is left out of training
+_HELD_OUT = 8  # one in 8 sequences is held out of training
 _MOST = 8192  # tokens that exits are judged on
 
 
@@ -52,11 +52,11 @@ class TrainedExit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trained:
-    """What training has done."""
+    """Results of training."""
 
     exits: tuple[TrainedExit, ...]
-    tokens: int  # that were trained on
-    seconds: float  # of training, without the text and its states
+    tokens: int  # training tokens
+    seconds: float  # of training, without generating the text and its states
     resumed: int  # conversations and epochs that an interrupted run had made
 
 
@@ -101,7 +101,7 @@ def train_exits(
 
 
 def open_exits(path: Path, model: Path) -> Exits:
-    """The exits of a packed model. Raises :class:`FileError` if they are of another one."""
+    """Open the exits of a packed model. Raises :class:`FileError` if they belong to another."""
     config = read_config(model)
     return Exits.load(
         path,

@@ -35,7 +35,7 @@ _SAMPLE = 16384  # tokens that confidence is learned on, at most
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """How exits are trained."""
+    """Settings of the training."""
 
     layers: tuple[int, ...] = (9, 17, 24)  # before each exit
     epochs: int = 3
@@ -45,8 +45,10 @@ class Training:
     hidden: int = HIDDEN
     temperature: float = 2.0
     alpha: float = 0.5
-    classes: int = 8192  # of the vocabulary in a step, at least those of the text
-    precision: float = 0.95  # of the tokens that leave a cascade at an exit
+    classes: int = (
+        8192  # classes of the vocabulary in a step; those of the text are always included
+    )
+    precision: float = 0.95  # share of correct tokens at the exits of a cascade
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -60,7 +62,7 @@ class Training:
 
 
 class Trainer:
-    """One training of exits; :meth:`restore` goes on from what :meth:`keep` has written."""
+    """The training of exits; :meth:`restore` resumes from a file of :meth:`keep`."""
 
     def __init__(self, network: Any, features: Features, training: Training) -> None:
         torch.manual_seed(training.seed)
@@ -76,7 +78,7 @@ class Trainer:
         self.steps = training.epochs * -(-len(features.labels) // training.batch)
 
     def epoch(self, number: int, update: Callable[[float], object] = lambda loss: None) -> None:
-        """One epoch over the adapters; ``update`` is told the loss of each step."""
+        """Train the adapters for one epoch; ``update`` gets the loss of each step."""
         each = self.steps // self._training.epochs
         for at, (chosen, random) in enumerate(self._batches(number)):
             _set_rate(self._adapters, self._training.rate, number * each + at, self.steps)
@@ -113,7 +115,7 @@ class Trainer:
         write_file(path, save({name: value.contiguous() for name, value in state.items()}))
 
     def restore(self, path: Path) -> tuple[int, float]:
-        """Epochs and seconds that a file has; 0 if it is missing or damaged."""
+        """Restore epochs and seconds from a file; 0 if it is missing or damaged."""
         try:
             state = load_file(path)
         except (OSError, SafetensorError):
@@ -134,13 +136,15 @@ class Trainer:
     def _batches(
         self, number: int, batch: int | None = None
     ) -> Iterator[tuple[torch.Tensor, torch.Generator]]:
-        """Tokens of each step of an epoch, which depend on the seed and its number alone."""
+        """Yield the tokens of each step of an epoch; they depend on the seed and its number
+        alone.
+        """
         random = torch.Generator().manual_seed(self._training.seed * 1000 + number)
         order = torch.randperm(len(self._features.labels), generator=random)
         yield from ((chosen, random) for chosen in order.split(batch or self._training.batch))
 
     def _distil(self, chosen: torch.Tensor, random: torch.Generator) -> torch.Tensor:
-        """The loss of one step, all exits together."""
+        """Return the loss of one step, all exits together."""
         features, training = self._features, self._training
         others = torch.randint(
             len(self.rows), (max(training.classes - len(self._common), 0),), generator=random
@@ -164,7 +168,7 @@ class Trainer:
 
 @torch.inference_mode()
 def agreement(exits: Exits, features: Features, norm: Any, rows: torch.Tensor) -> torch.Tensor:
-    """Whether each exit's best token is the model's, float32 [tokens, exits]."""
+    """Return whether each exit's best token is the model's, float32 [tokens, exits]."""
 
     def head(states: torch.Tensor) -> torch.Tensor:
         return linear(states.to(rows.dtype), rows)
@@ -175,7 +179,7 @@ def agreement(exits: Exits, features: Features, norm: Any, rows: torch.Tensor) -
 
 @torch.inference_mode()
 def best_tokens(exits: Exits, features: Features, norm: Any, head: Any) -> torch.Tensor:
-    """The best token of each exit, int64 [tokens, exits]; ``head`` gives the logits of states."""
+    """Return the best token of each exit, int64 [tokens, exits]; ``head`` computes logits."""
     found = []
     for piece in features.split(_PIECE):
         said = [
@@ -188,7 +192,7 @@ def best_tokens(exits: Exits, features: Features, norm: Any, head: Any) -> torch
 
 @torch.inference_mode()
 def confidences(exits: Exits, features: Features) -> torch.Tensor:
-    """The confidence of each exit as a logit, float32 [tokens, exits]."""
+    """Return the confidence of each exit as a logit, float32 [tokens, exits]."""
     heads = list(exits.heads.values())
     said = [
         torch.stack([head.confidence(piece.states[:, n]) for n, head in enumerate(heads)], 1)
@@ -198,7 +202,7 @@ def confidences(exits: Exits, features: Features) -> torch.Tensor:
 
 
 def _below(state: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    """Entries whose names begin so, by the rest of their names."""
+    """Return the entries with a prefix, by the rest of their names."""
     return {n.removeprefix(prefix): value for n, value in state.items() if n.startswith(prefix)}
 
 

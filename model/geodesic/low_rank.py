@@ -21,13 +21,13 @@ from cassandra_spec.model.speculative import CassandraForCausalLM, PackedLinear
 from cassandra_spec.model.speculative.linear import DecodedProducts
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
-"""Of attention; the first three have the same inputs."""
+"""Projections of attention; the first three have the same inputs."""
 
 KEY_VALUES = ("k_proj", "v_proj")
-"""Those whose outputs a cache holds."""
+"""Projections with outputs in the KV cache."""
 
 Factors = tuple[torch.Tensor, torch.Tensor]
-"""Outer and inner."""
+"""The outer and the inner factor."""
 
 Grams = Mapping[str, torch.Tensor]
 """Gram matrices, float64 [inputs, inputs], of the inputs of each projection by its name."""
@@ -49,14 +49,14 @@ class LowRank(torch.nn.Module):
 
 
 def by_weights(weight: torch.Tensor, rank: int) -> Factors:
-    """The truncated SVD, float32."""
+    """Compute the truncated SVD, float32."""
     u, s, vh = torch.linalg.svd(weight.float(), full_matrices=False)
     root = s[:rank].sqrt()
     return u[:, :rank] * root, root[:, None] * vh[:rank]
 
 
 def by_activations(weight: torch.Tensor, rank: int, gram: torch.Tensor) -> Factors:
-    """The factors that keep the outputs over a text, float64."""
+    """Compute the factors that best keep the outputs over a text, float64."""
     weight = weight.double()
     vectors = torch.linalg.eigh(weight @ gram @ weight.T).eigenvectors
     first = vectors[:, -rank:].flip(-1)
@@ -72,14 +72,14 @@ def output_error(weight: torch.Tensor, factors: Factors, gram: torch.Tensor) -> 
 
 
 def projections(network: Any) -> Iterator[tuple[str, Any]]:
-    """The attention projections of a network, by name."""
+    """Yield the attention projections of a network, by name."""
     for name, layer in network.named_modules():
         if name.rsplit(".", 1)[-1] in PROJECTIONS:
             yield name, layer
 
 
 def weight_of(layer: Any) -> torch.Tensor:
-    """The matrix of a linear layer [outputs, inputs], as the target has it."""
+    """Return the matrix of a linear layer [outputs, inputs] in the target."""
     if isinstance(layer, PackedLinear) and isinstance(layer.products, DecodedProducts):
         return layer.products.target_values
     found: torch.Tensor = layer.weight.detach()
@@ -129,7 +129,7 @@ def project(
     *,
     only: tuple[str, ...] = PROJECTIONS,
 ) -> Any:
-    """A network with low-rank attention, and everything else in common with a model's target.
+    """Build a network with low-rank attention that shares all else with a model's target.
 
     By activations if there are ``grams``, else by weights. A matrix with a side that is no longer
     than the rank stays whole, and so do projections that are not among ``only``. With keys and

@@ -13,7 +13,7 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.speculative import CassandraForCausalLM, run_pass
 
 THRESHOLD = 0.45
-"""Of the HyperTensor runtime."""
+"""Default of the HyperTensor runtime."""
 
 
 def generate(
@@ -25,7 +25,7 @@ def generate(
     stop_tokens: frozenset[int],
     threshold: float = THRESHOLD,
 ) -> Iterator[tuple[int, bool]]:
-    """Tokens of a reply, and whether each is of the table. The first is the model's."""
+    """Yield the tokens of a reply, and whether each is the table's. The first is the model's."""
     if not threshold > 0:
         raise CassandraError(f"threshold must be above 0, not {threshold}")
     cache = lm.session(len(prompt) + max_tokens).cache

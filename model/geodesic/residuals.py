@@ -25,7 +25,7 @@ import torch
 from cassandra_spec.golden import CassandraError
 
 STRENGTH = 0.35
-"""Of the HyperTensor runtime."""
+"""Default of the HyperTensor runtime."""
 
 _EPSILON = 1e-6
 
@@ -69,7 +69,7 @@ def block_residuals(
 def mix(
     state: torch.Tensor, summaries: Sequence[torch.Tensor], query: torch.Tensor, strength: float
 ) -> torch.Tensor:
-    """The stream h' [..., width] of a stream h and the summaries of its blocks."""
+    """Return the stream h' [..., width] of a stream h and the summaries of its blocks."""
     stacked = torch.stack([each.float() for each in summaries])
     sizes = stacked.square().mean(-1).add(_EPSILON).sqrt()
     scores = stacked @ query.float() / (math.sqrt(len(query)) * sizes)

@@ -1,4 +1,4 @@
-"""How large the inputs of each linear layer are on a text: the norms of Wanda (paper, IV.A).
+"""Measure the norms of each linear layer's inputs on a text, as Wanda does (paper, IV.A).
 
 For a matrix with inputs X [tokens, inputs] the norm of input channel j is ||X_j||_2 over all tokens
 of the calibration text. Wanda prunes by |W_ij| ||X_j||, and the error of a draft is weighted by
@@ -30,10 +30,10 @@ from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.weights.sources import Source, fingerprint, packed_tensors
 
 DEFAULT = "calibration.txt"
-"""The bundled text (model/data/README.md says where it is from)."""
+"""The bundled text (for its source see model/data/README.md)."""
 
 HELD_OUT = "heldout.txt"
-"""Another one, for evaluation."""
+"""The bundled text for evaluation."""
 
 _KEY = "cassandra_norms"
 _VERSION = 1
@@ -42,7 +42,7 @@ _BATCH = 2048  # tokens in a pass, at least one sample
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """What the norms are gathered over."""
+    """Text and samples over which norms are gathered."""
 
     text: str | Path | None = None  # a file; the bundled text by default
     samples: int = 128  # pieces of the text, spread evenly over it
@@ -60,18 +60,18 @@ class Norms:
     """Norms of the input channels of every packed matrix, float32 [inputs], by tensor name."""
 
     values: Mapping[str, NDArray[np.float32]]
-    tokens: int  # that they were gathered over
+    tokens: int  # tokens of the calibration text
     origin: Mapping[str, str | int]  # model, text, samples and length; for information
 
     def digest(self) -> str:
-        """A hash of names and values."""
+        """Return a hash of names and values."""
         found = hashlib.sha256()
         for name, values in sorted(self.values.items()):
             found.update(name.encode() + b"\0" + values.astype("<f4").tobytes())
         return found.hexdigest()
 
     def of(self, name: str, inputs: int) -> NDArray[np.float32]:
-        """The norms of one tensor with ``inputs`` columns."""
+        """Return the norms of one tensor with ``inputs`` columns."""
         if name not in self.values:
             raise CassandraError(f"calibration must have norms of {name}, and has none")
         found = self.values[name]
@@ -122,7 +122,7 @@ def _read_norms(file: SafetensorsFile, name: str) -> NDArray[np.float32]:
 
 
 def read_text(path: str | Path | None, default: str = DEFAULT) -> str:
-    """The text of a file, or a bundled one; it must be UTF-8 and have a word in it."""
+    """Read the text of a file, or a bundled one; it must be UTF-8 and not empty."""
     if path is None:
         bundled = resources.files("cassandra_spec.model") / "data" / default
         return bundled.read_text(encoding="utf-8")
@@ -166,7 +166,7 @@ def calibrate(
 
 
 def spread(tokenizer: Any, text: str, settings: Calibration) -> NDArray[np.int64]:
-    """Tokens of the samples, [samples, length]; they overlap if the text is short."""
+    """Return the tokens of the samples, [samples, length]; they overlap if the text is short."""
     tokens = np.array(tokenizer(text, verbose=False).input_ids, np.int64)
     room = tokens.size - settings.length
     if room < 0:
@@ -181,7 +181,7 @@ def spread(tokenizer: Any, text: str, settings: Calibration) -> NDArray[np.int64
 def _gather(
     source: Source, folder: Path, samples: NDArray[np.int64], progress: bool
 ) -> dict[str, NDArray[np.float64]]:
-    """Sums of squares of the input channels, by tensor name."""
+    """Gather the sums of squares of the input channels, by tensor name."""
     import torch
 
     from cassandra_spec.model.reply import build_model
@@ -247,7 +247,7 @@ def load_or_calibrate(
     cache: Path | None = None,
     progress: bool = False,
 ) -> Norms:
-    """Norms from a file that :meth:`Norms.save` wrote, from the cache, or by :func:`calibrate`.
+    """Load norms from a file of :meth:`Norms.save` or the cache, or compute them.
 
     ``settings.text`` is a file of norms if it ends in ``.safetensors``. ``cache`` is a directory
     (:func:`cache_directory`); by default nothing is cached.
@@ -270,7 +270,7 @@ def cache_directory() -> Path:
 
 
 def _cache_key(source: Source, settings: Calibration) -> str:
-    """A hash of all that norms depend on, the arithmetic of the machine apart."""
+    """Return a hash of all inputs of the norms, except the machine's arithmetic."""
     text = hashlib.sha256(read_text(settings.text).encode()).hexdigest()
     body = [_VERSION, fingerprint(source), text, settings.samples, settings.length]
     return hashlib.sha256(json.dumps(body).encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""What a packed file holds and what it costs, from its header alone."""
+"""Describe the content and the size of a packed file, from its header alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _verify_tensor(path: Path, name: str) -> int:
 
 
 def inspect_file(packed: PackedFile) -> dict[str, Any]:
-    """A JSON-ready description.
+    """Return a JSON-ready description.
 
     ``tensors`` maps each packed tensor to its format, shape, codebooks and ``bits``: bits per
     value by stream, then padding, both regions, the directory and the total, all as stored.
@@ -65,7 +65,7 @@ def inspect_file(packed: PackedFile) -> dict[str, Any]:
 
 
 def bits_by_part(packed: PackedFile) -> dict[str, tuple[float, float]]:
-    """Bits per value that a draft pass and a target pass read of linear layers and the head.
+    """Return bits per value of linear layers and head, as read by a draft and by a target pass.
 
     By ``weight`` and ``head``; a head that is not packed has 16, and directories count for both.
     """
@@ -88,7 +88,7 @@ def _pass_bits(packed: PackedFile, names: list[str]) -> tuple[float, float]:
 
 
 def mean_bits(tensors: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """Bits per value by stream over several tensors, weighted by their sizes."""
+    """Return the bits per value by stream over several tensors, weighted by their sizes."""
     sums: dict[str, float] = {}
     values = 0
     for tensor in tensors:
@@ -99,7 +99,7 @@ def mean_bits(tensors: Iterable[dict[str, Any]]) -> dict[str, float]:
 
 
 def kind_of_name(name: str) -> str:
-    """The name with its layer left open, so that tensors of one kind share it."""
+    """Return the name without its layer number, shared by all tensors of one kind."""
     return re.sub(r"\.\d+\.", ".*.", name)
 
 
@@ -122,7 +122,7 @@ def _describe(packed: PackedFile, name: str) -> dict[str, Any]:
 
 
 def _kept(spec: PackedTensor) -> int:
-    """Values with a draft: each has a bit in every plane of ``sign_high``."""
+    """Return the number of values with a draft: each has a bit in every plane of ``sign_high``."""
     return spec.stream_bits.get("sign_high", 0) // spec.format.high_planes
 
 
@@ -143,7 +143,9 @@ _COLUMNS = ("kept", "speculation", "verification", "total")
 
 
 def inspection_text(report: Mapping[str, Any], *, each: bool) -> str:
-    """What :func:`inspect_file` found; ``each`` gives every tensor a line, not every kind."""
+    """Format the result of :func:`inspect_file`, one line per tensor with ``each``, else per
+    kind.
+    """
     rows = [[name, f"{bits:.3f}"] for name, bits in report["bits"].items()]
     parts = [
         f"{report['file']}: {report['bytes']:,} bytes, {len(report['tensors'])} packed tensors of"

@@ -1,4 +1,4 @@
-"""Which values a draft keeps: pruning masks by output row (paper, IV.A).
+"""Choose the values that a draft keeps: pruning masks by output row (paper, IV.A).
 
 Every rule keeps exactly ``columns - round(prune * columns)`` values of each row; among equal scores
 the lower index wins, and infinities and NaN count as the largest. Scores are compared exactly.
@@ -52,10 +52,11 @@ def kept_in_fours(rows: NDArray[np.uint16], norms: NDArray[np.float32]) -> NDArr
 
 
 def importance(norms: NDArray[np.float32]) -> NDArray[np.uint64]:
-    """Squares of norms as integers: floor(norm^2 2^k), k such that the largest has 63 bits.
+    """Return squares of norms as integers: floor(norm^2 2^k), with k such that the largest has 63
+    bits.
 
-    What :func:`golden.choose_group_exponents` weighs errors by. The squares are exact in float64
-    and the scale is a power of two, so only the last step rounds. All zero if all norms are.
+    :func:`golden.choose_group_exponents` weighs errors by them. The squares are exact in float64
+    and the scale is a power of two, so only the last step rounds. All are zero if all norms are.
     """
     squares = norms.astype(np.float64) ** 2
     _, exponent = np.frexp(squares.max(initial=0.0))

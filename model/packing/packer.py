@@ -1,12 +1,12 @@
-"""Whole models into the format and back, tensor by tensor, in pieces that workers share.
+"""Pack and unpack whole models, tensor by tensor, in pieces that workers share.
 
 A piece is a run of whole segments; pieces of a tensor are packed on their own with the tensor's
 codebooks and joined (:func:`golden.concatenate`), so that memory is bounded by the packed size of
 the largest tensor plus a few pieces for each worker.
 
 Packed tensors are parts in a directory beside the destination
-(:mod:`cassandra_spec.model.packing.parts`) until all are there; the model is then written from
-them. Packing that was interrupted goes on with the parts.
+(:mod:`cassandra_spec.model.packing.parts`) until all exist; the model is then written from them. An
+interrupted run is resumed from the parts.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _Part = TypeVar("_Part", Packed, Values)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What packing or unpacking has done."""
+    """Results of packing or unpacking."""
 
     values: int  # in packed tensors
     bytes: int  # size of the file that was written
@@ -129,7 +129,7 @@ def pack_model(
 
 
 def open_packed(path: Path) -> PackedFile:
-    """The file of a packed model, named by its directory or by itself.
+    """Open a packed model, by its directory or its file.
 
     Raises :class:`FileError` that says what to do with a directory that is not packed yet.
     """
@@ -188,7 +188,7 @@ def unpack_model(
 def decode_tensors(
     packed: PackedFile, *, draft: bool = False, jobs: int | None = None, progress: bool = False
 ) -> Iterator[tuple[str, Values]]:
-    """Every packed tensor by name with its target values (or draft values), BF16 patterns, flat."""
+    """Yield each packed tensor's name and target (or draft) values, BF16 patterns, flat."""
     with Workers(jobs) as workers, _bar("decoding", packed.tensors.values(), progress) as bar:
         decode = partial(_decode, draft=draft, codec=GoldenCodec())
         results = workers.map(decode, _parts(packed, packed.tensors))
@@ -201,7 +201,7 @@ def decode_tensors(
 
 
 def _taken(results: Iterator[_Part], spec: PackedTensor, bar: tqdm[None]) -> Iterator[_Part]:
-    """The pieces of the next tensor as they come."""
+    """Yield the pieces of the next tensor as they arrive."""
     for part in itertools.islice(results, -(-spec.segments // piece_segments(spec.format))):
         bar.update(len(part))
         yield part
@@ -248,7 +248,7 @@ def _packed_here(
 
 
 def _write_model(work: Work, parts: Parts, path: Path, progress: bool) -> None:
-    """The file of the model, from the parts and from what is not packed."""
+    """Write the file of the model from the parts and the unpacked tensors."""
     plan = work.plan()
     with _bar("writing", work.tensors, progress) as bar, Writer(path, plan) as out:
         for name, spec in plan.items():
@@ -265,7 +265,9 @@ def _write_model(work: Work, parts: Parts, path: Path, progress: bool) -> None:
 def _add_codebooks(
     work: Work, parts: Parts, missing: Iterable[Tensor], workers: Workers, progress: bool
 ) -> None:
-    """Codebooks of tensors in unary, by frequency over all pieces (docs/format.md, 4.1)."""
+    """Choose the codebooks of tensors in unary, by frequency over all pieces (docs/format.md,
+    4.1).
+    """
     recipes = work.recipes
     tensors = [
         tensor

@@ -57,7 +57,7 @@ class Parts:
         self.saturated = 0
 
     def place(self, number: int) -> Path:
-        """The file that the part of a tensor is written to, by the tensor's number."""
+        """Return the path of a tensor's part, by the tensor's number."""
         return self._folder.absolute() / f"{number}.safetensors"
 
     def add(self, name: str, path: Path, saturated: int) -> None:
@@ -66,7 +66,7 @@ class Parts:
         self._enter(name, path.name, saturated)
 
     def read(self, name: str) -> Packed:
-        """A tensor that was added, its checksums verified."""
+        """Read a tensor that was added, and verify its checksums."""
         return PackedFile(self._folder / self.done[name]).read_packed(name)
 
     def set_codebooks(self, found: Mapping[str, Codebooks]) -> None:

@@ -50,7 +50,7 @@ class Piece:
 
     @property
     def kept(self) -> NDArray[np.bool_] | None:
-        """Which values are kept, [count]; None: all."""
+        """Return the mask of kept values, [count]; None: all."""
         recipe = self.recipe
         if not recipe.prune:
             return None
@@ -64,7 +64,7 @@ class Piece:
     def group_exponents(
         self, kept: NDArray[np.bool_] | None, codec: Packer
     ) -> NDArray[np.uint8] | None:
-        """The exponent of each group, where the recipe does not take the largest."""
+        """Choose the exponent of each group; None if the recipe takes the largest."""
         recipe, weights = self.recipe, None
         if recipe.group_exponents == "largest":
             return None
@@ -76,14 +76,14 @@ class Piece:
         )
 
 
-_PARTS_VERSION = 3  # of what packing makes of one source, recipe and norms
+_PARTS_VERSION = 3  # of the bytes that packing gives for one source, recipe and norms
 _NORMS_MISSING = (
     "calibration must be there for prune_scores 'wanda' and group_exponents 'weighted', and is not"
 )
 
 
 class Work:
-    """What is to be packed, and how."""
+    """A model to pack, and its plan."""
 
     def __init__(self, source: Source, recipes: Mapping[str, Recipe], norms: Norms | None) -> None:
         self._shared = Shared(source)
@@ -101,11 +101,11 @@ class Work:
 
     @property
     def source(self) -> Source:
-        """What is packed."""
+        """Return the source of the weights."""
         return self._shared.source
 
     def only(self, tensor: Tensor) -> Work:
-        """The same for one tensor."""
+        """Restrict the work to one tensor."""
         one = copy.copy(self)
         one.recipes = {tensor.name: self.recipes[tensor.name]}
         one.tensors, one._norms = [tensor], None
@@ -113,7 +113,7 @@ class Work:
         return one
 
     def key(self) -> str:
-        """A hash of all that the packed bytes depend on."""
+        """Return a hash of all inputs of the packed bytes."""
         used = any(norms is not None for norms in self.norms.values())
         digest = self._norms.digest() if used and self._norms else None
         recipes = {name: recipe.to_dict() for name, recipe in self.recipes.items()}
@@ -121,19 +121,19 @@ class Work:
         return hashlib.sha256(json.dumps(body).encode()).hexdigest()
 
     def plan(self) -> dict[str, Spec]:
-        """Tensors of the file, in its order."""
+        """Return the specs of all tensors of the file, in order."""
         specs: dict[str, Spec] = {name: tensor.raw for name, tensor in self.source.tensors.items()}
         specs |= {tensor.name: self.spec(tensor) for tensor in self.tensors}
         return storage_order(specs)
 
     def spec(self, tensor: Tensor) -> PackedTensor:
-        """What the packed file says of a tensor."""
+        """Return the packed file's spec of a tensor."""
         return PackedTensor(format=self.recipes[tensor.name].format, shape=tensor.shape)
 
     def pieces(
         self, tensors: Iterable[Tensor], books: Mapping[str, Codebooks] | None = None
     ) -> Iterator[Piece]:
-        """All pieces of some tensors, read as they are asked for."""
+        """Yield all pieces of some tensors, read lazily."""
         for tensor in tensors:
             book = (books or {}).get(tensor.name, Codebooks())
             format = self.recipes[tensor.name].format
@@ -170,7 +170,7 @@ def storage_order(
 
 
 def piece_segments(format: Format) -> int:
-    """Segments of a piece; the last one of a tensor may have fewer."""
+    """Return the segments per piece; the last piece of a tensor may have fewer."""
     return max(_PIECE // format.segment, 1)
 
 
@@ -193,13 +193,13 @@ def encode_piece(piece: Piece, codec: Packer) -> Packed:
 
 
 def count_piece(piece: Piece) -> tuple[str, Counts]:
-    """Exponents of the values that the mask keeps, and of all (int64 [2, 256])."""
+    """Count the exponents of kept values, and of all (int64 [2, 256])."""
     kept = exponent_counts(piece.values, piece.kept)
     return piece.name, np.stack([kept, exponent_counts(piece.values)])
 
 
 def count_tensor(work: Work) -> tuple[str, Counts]:
-    """The same of a whole tensor."""
+    """Count the exponents of a whole tensor."""
     (tensor,) = work.tensors
     return tensor.name, sum(
         (count_piece(piece)[1] for piece in work.pieces([tensor])), np.zeros((2, 256), np.int64)
@@ -221,5 +221,5 @@ def pack_tensor(job: TensorJob, *, codec: Packer) -> int:
 
 
 def joined(parts: Iterable[Packed], format: Format) -> Packed:
-    """The pieces of a tensor as one; a tensor without values has none."""
+    """Join the pieces of a tensor; a tensor without values has no pieces."""
     return concatenate(found) if (found := list(parts)) else encode(np.zeros(0, np.uint16), format)

@@ -1,4 +1,4 @@
-"""How a model is packed: a recipe for every tensor, and the files that say so (packing.md).
+"""Define recipes for the tensors of a model, and read and write plan files (packing.md).
 
 A plan file is TOML: what holds for all tensors in ``[default]``, and what is different for some in
 ``[[override]]``, by glob. Overrides apply in their order, later ones over earlier ones::
@@ -53,11 +53,11 @@ def _require_choice(field: str, value: object, choices: tuple[object, ...]) -> N
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How one tensor is packed."""
+    """The settings with which one tensor is packed."""
 
     format: Format = dataclasses.field(default_factory=Format)
     prune: float = 0.0  # fraction of each output row that the draft does without
-    prune_scores: PruneScores = "wanda"  # what it is the smallest fraction of
+    prune_scores: PruneScores = "wanda"  # scores that select the pruned values
     group_exponents: GroupExponents = "largest"  # the others: for a closer draft (exact)
     nonfinite: Nonfinite = "error"  # saturate: to the largest finite value (mx)
 
@@ -77,18 +77,18 @@ class Recipe:
 
     @property
     def needs_norms(self) -> bool:
-        """Whether the tensor cannot be packed without norms of its inputs."""
+        """Return whether the tensor needs norms of its inputs."""
         return self.group_exponents == "weighted" or bool(
             self.prune and self.prune_scores == "wanda"
         )
 
     def without_norms(self) -> Recipe:
-        """The nearest recipe that needs no norms: all inputs count the same."""
+        """Return the nearest recipe that needs no norms: all inputs have equal weight."""
         chosen = "chosen" if self.group_exponents == "weighted" else self.group_exponents
         return dataclasses.replace(self, prune_scores="magnitude", group_exponents=chosen)
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields, those of the format among them; :meth:`from_dict` is the inverse."""
+        """Return all fields, those of the format included; :meth:`from_dict` is the inverse."""
         own = {name: getattr(self, name) for name in _OWN}
         return {**self.format.to_dict(), **own}
 
@@ -114,8 +114,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "paper": {"scheme": "unary", "prune": 0.4},
     "small": {"scheme": "unary", "fill": "midpoint"},
 }
-"""Fields of recipes by name: the fastest replies of the native backend; the paper's setting; the
-fewest bits with an exact target.
+"""Fields of recipes by name: the fastest with the native backend; the paper's setting; the
+smallest file with an exact target.
 """
 
 
@@ -129,14 +129,14 @@ def _require_known(fields: Mapping[str, Any], where: str) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Override:
-    """What is different for the tensors whose names match a glob."""
+    """Settings that differ for the tensors whose names match a glob."""
 
-    tensors: str  # of Hugging Face's names; the head is lm_head.weight too where it is tied
+    tensors: str  # glob of Hugging Face's names; a tied head is lm_head.weight, too
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of a recipe
     keep: bool | None = None  # stay as they are, not packed
 
     def matches(self, tensor: Tensor) -> bool:
-        """Whether the glob matches the tensor's name, or its role as the head."""
+        """Return whether the glob matches the tensor's name, or its role as the head."""
         names = {tensor.name} | ({HEAD} if tensor.kind == "head" else set())
         return any(fnmatch.fnmatchcase(name, self.tensors) for name in names)
 
@@ -166,11 +166,11 @@ class PackPlan:
 
     @classmethod
     def of(cls, recipe: Recipe | PackPlan) -> PackPlan:
-        """A plan that packs everything by one recipe; a plan as it is."""
+        """Return a plan that packs every tensor by one recipe, or the plan itself."""
         return recipe if isinstance(recipe, PackPlan) else cls(default=recipe)
 
     def recipe(self, tensor: Tensor) -> Recipe | None:
-        """How one tensor is packed; None: not at all."""
+        """Return the recipe of a tensor; None: do not pack it."""
         if tensor.kind == "other" and tensor.name != EMBEDDING:
             return None
         keep, recipe = tensor.kind == "other", self.default
@@ -184,7 +184,7 @@ class PackPlan:
         return recipe.without_norms() if tensor.kind == "other" else recipe
 
     def recipes(self, source: Source) -> dict[str, Recipe]:
-        """The recipe of each tensor of a model that is packed."""
+        """Return the recipe of each packed tensor of a model."""
         tensors = source.tensors.values()
         for number, override in enumerate(self.overrides, 1):
             if not any(map(override.matches, tensors)):
@@ -196,7 +196,7 @@ class PackPlan:
         return {name: recipe for name, recipe in found.items() if recipe is not None}
 
     def notes(self, source: Source) -> tuple[str, ...]:
-        """What a user should know: matrices whose groups run over the ends of rows."""
+        """Warn of matrices whose groups cross the ends of rows."""
         uneven = Counter(
             (source.tensors[name].shape[1], recipe.format.group)
             for name, recipe in self.recipes(source).items()
@@ -270,5 +270,5 @@ def _table(header: str, fields: Mapping[str, object]) -> str:
 
 
 def _toml(value: object) -> str:
-    """A string, number or truth value; TOML's basic strings are those of JSON."""
+    """Format a string, number or truth value; TOML's basic strings are those of JSON."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What the paper says of exponents, measured: entropy and mean length of the unary code."""
+"""Measure the paper's statistics of exponents: entropy and mean length of the unary code."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Counts = NDArray[np.int64]
 
 
 def exponent_counts(values: NDArray[np.uint16], kept: NDArray[np.bool_] | None = None) -> Counts:
-    """How often each exponent occurs (int64 [256]) among BF16 patterns, or the kept ones."""
+    """Count each exponent (int64 [256]) among BF16 patterns, or among the kept ones."""
     chosen = values if kept is None else values[kept]
     exponents = ((chosen >> 7) & 0xFF).astype(np.uint8)
     return np.bincount(exponents, minlength=256).astype(np.int64)
 
 
 def codebook_exponents(counts: Counts, entries: int) -> tuple[int, ...]:
-    """A codebook for a close draft, in the order of :func:`frequent_exponents`.
+    """Choose a codebook for a close draft, in the order of :func:`frequent_exponents`.
 
     Values whose exponent is not in it are pruned, and the few largest of a matrix matter more than
     many small ones. So half of the entries are the most frequent exponents, and the others those
-    of the most energy, count times 4^exponent, the larger exponent on ties.
+    with the most energy, count times 4^exponent, the larger exponent on ties.
     """
     frequent = frequent_exponents(counts, counts.size)
     often, rest = frequent[: entries // 2], frequent[entries // 2 :]

@@ -37,7 +37,7 @@ _NEUTRAL_IF_ONE = frozenset(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is asked for."""
+    """A parsed request for replies."""
 
     settings: Settings
     ids: torch.Tensor  # of the prompts, padded on the left, int64 [batch, width]
@@ -63,7 +63,7 @@ def read_request(
     processors: Sequence[Any] = (),
     allowed: AllowedTokens | None = None,
 ) -> Request:
-    """All arguments together: those of a call, over a config given with it, over the model's.
+    """Merge the arguments of a call, of a config given with it, and of the model.
 
     Those that :class:`Levels` has are for the levels of drafting. ``longest`` is the number of
     positions that the model has; ``processors`` and ``allowed`` are the caller's own. Raises
@@ -113,7 +113,7 @@ def read_request(
 
 
 def _copies(merged: Any) -> int:
-    """Replies to each prompt."""
+    """Return the number of replies to each prompt."""
     copies = 1 if merged.num_return_sequences is None else merged.num_return_sequences
     if not is_integer(copies, 1, _MOST_COPIES):
         raise CassandraError(
@@ -128,7 +128,9 @@ def _copies(merged: Any) -> int:
 
 
 def _outputs(merged: Any) -> tuple[str, ...] | None:
-    """What is returned beside the tokens; as in transformers, only if a dictionary is wanted."""
+    """Return the names of outputs besides tokens; as in transformers, only if a dict is
+    requested.
+    """
     if not merged.return_dict_in_generate:
         return None
     wanted = {"scores": merged.output_scores, "logits": merged.output_logits}
@@ -138,7 +140,7 @@ def _outputs(merged: Any) -> tuple[str, ...] | None:
 def _merge(
     model_config: GenerationConfig, config: GenerationConfig | None, arguments: Mapping[str, Any]
 ) -> Any:
-    """Everything that is set, as attributes; None where nothing is."""
+    """Merge the options into a namespace; unset options are None."""
     known = dict.fromkeys(GenerationConfig().to_dict())
     merged: dict[str, Any] = {**known}
     for values in (model_config.to_dict(), {} if config is None else config.to_dict(), arguments):
@@ -161,7 +163,7 @@ def _check_supported(name: str, value: Any) -> None:
 
 
 def _max_tokens(merged: Any, width: int, longest: int) -> int:
-    """Tokens to generate; as in transformers, ``max_length`` counts the padded prompt, too."""
+    """Return the token limit; as in transformers, ``max_length`` includes the padded prompt."""
     if merged.max_new_tokens is not None:
         return int(merged.max_new_tokens)
     if merged.max_length is None:
@@ -174,7 +176,7 @@ def _max_tokens(merged: Any, width: int, longest: int) -> int:
 
 
 def _stop_tokens(eos: Any) -> tuple[int, ...]:
-    """Tokens that end a reply, in their order, from a number, several or a tensor."""
+    """Return the tokens that end a reply, in order, from a number, several or a tensor."""
     if isinstance(eos, torch.Tensor):
         eos = eos.tolist()
     if eos is None:

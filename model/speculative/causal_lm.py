@@ -90,15 +90,15 @@ class ModelSession(TreePasses):
         self.stored = cache.stored
 
     def prompt(self, tokens: Sequence[int]) -> torch.Tensor:
-        """The target's logits of the last token of a prompt."""
+        """Compute the target's logits of the last token of a prompt."""
         return run_pass(self.network, self.cache, tokens, 0, rows=self.rows, last=1)
 
     def target(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
-        """The target's logits of a tree."""
+        """Compute the target's logits of a tree."""
         return self.run(pending, nodes, position)
 
     def draft(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
-        """The draft view's logits of a tree."""
+        """Compute the draft view's logits of a tree."""
         with self._mode.drafting():
             return self.run(pending, nodes, position, draft=True)
 
@@ -238,7 +238,7 @@ class CassandraForCausalLM:
         return self._reach.positions
 
     def use_context(self, context: int | None) -> None:
-        """Say how many positions a sequence may have; None: as many as the model takes unasked.
+        """Set the number of positions of a sequence; None: the model's default.
 
         The rotary embeddings ``longrope`` and ``dynamic`` have other angles, at all positions, for
         a context beyond their own. Sequences that have begun are lost. Raises
@@ -276,7 +276,9 @@ class CassandraForCausalLM:
         )
 
     def passes(self, positions: int) -> Callable[[Sequence[int], int, int], NDArray[np.float32]]:
-        """Passes of the target over one sequence (:data:`cassandra_spec.model.backends.Pass`)."""
+        """Return passes of the target over one sequence
+        (:data:`cassandra_spec.model.backends.Pass`).
+        """
         session = self.session(positions)
 
         def run(tokens: Sequence[int], position: int, last: int) -> NDArray[np.float32]:
@@ -345,7 +347,7 @@ class CassandraForCausalLM:
         return replies.generation()
 
     def make_report(self, counters: Counters, settings: Settings) -> Report:
-        """The figures of counters over replies with some settings, with the traffic."""
+        """Report the figures of counters over replies with some settings, with the traffic."""
         return make_report(counters, settings, costs=self.costs)
 
     def generate(
@@ -431,7 +433,7 @@ class CassandraForCausalLM:
         counters: Counters,
         criteria: Sequence[Callable[..., Any]],
     ) -> list[list[int]]:
-        """A round of each reply in turn, until all have ended."""
+        """Run a round of each reply in turn until all have ended."""
         texts = [ReplyText(tokenizer, request.settings.stop_strings) for _ in request.prompts]
         running = {
             number: self.rounds(prompt, own, counters, ends=_ends(prompt, text, criteria))
@@ -452,16 +454,16 @@ class CassandraForCausalLM:
         return [text.tokens for text in texts]
 
     def encode_prompt(self, prompt: str) -> list[int]:
-        """The tokens of a prompt, in the chat template if the model has one."""
+        """Encode a prompt, in the chat template if the model has one."""
         return encode_prompt(self.tokenizer, prompt)
 
     def stop_tokens(self) -> frozenset[int]:
-        """Tokens that end a reply, by the tokenizer and by the model's files."""
+        """Return the tokens that end a reply, by the tokenizer and the model's files."""
         return self._stops
 
 
 def _seeded(settings: Settings, copy: int) -> Settings:
-    """With a seed by torch if samples are to be drawn and there is none.
+    """Add a seed from torch if replies are sampled and the settings have no seed.
 
     Replies to the same prompt (``copy``) have one seed after another.
     """
@@ -475,7 +477,7 @@ def _seeded(settings: Settings, copy: int) -> Settings:
 def _ends(
     prompt: Sequence[int], text: ReplyText, criteria: Sequence[Callable[..., Any]]
 ) -> Callable[[int], bool]:
-    """Whether a reply ends with a token: by stop strings or by transformers' stopping criteria."""
+    """Return a function that tests stop strings and transformers' stopping criteria."""
 
     def ends(token: int) -> bool:
         stopped = text.add(token)
@@ -493,7 +495,7 @@ def _put(streamer: Any, tokens: torch.Tensor) -> None:
 def _output(
     request: Request, replies: Sequence[Sequence[int]], rows: Sequence[RowProcessor]
 ) -> Any:
-    """What :meth:`CassandraForCausalLM.generate` returns."""
+    """Build the result of :meth:`CassandraForCausalLM.generate`."""
     sequences = _padded(request, replies)
     if request.outputs is None:
         return sequences
@@ -511,7 +513,7 @@ def _output(
 
 
 def _padded(request: Request, replies: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Prompts and replies, completed on the right."""
+    """Join prompts and replies, padded on the right."""
     width = max(map(len, replies))
     rows = [[*reply, *[request.pad_token] * (width - len(reply))] for reply in replies]
     return torch.cat([request.ids, torch.tensor(rows, dtype=torch.int64)], dim=1)

@@ -31,7 +31,7 @@ class FormatSealer:
 
     @property
     def form(self) -> SealedForm:
-        """How the engine holds a chunk."""
+        """Return the engine's form of a chunk."""
         format, by_token = self.kv.format, self.kv.order == "token"
         unary = format.scheme == "unary"  # has no groups: small ones fit heads of any size
         group = (GROUP_MIN if by_token else 32) if unary else format.group

@@ -30,7 +30,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def _rows(x: torch.Tensor, runs: Sequence[tuple[int, int]]) -> torch.Tensor:
-    """Rows of some runs, in order: a view of ``x`` where there is one run."""
+    """Return the rows of some runs, in order; a view of ``x`` if there is one run."""
     if len(runs) == 1:
         return x[slice(*runs[0])]
     return torch.cat([x[first:stop] for first, stop in runs])
@@ -38,7 +38,7 @@ def _rows(x: torch.Tensor, runs: Sequence[tuple[int, int]]) -> torch.Tensor:
 
 @dataclasses.dataclass(kw_only=True)
 class _Layer:
-    """What passes see of one layer, keys and values, float32 [capacity, heads, dimensions]."""
+    """Keys and values of one layer as passes see them, float32 [capacity, heads, dimensions]."""
 
     target: Pair
     draft: Pair  # the same tensors if nothing is sealed
@@ -89,14 +89,14 @@ class KeyValueCache:
         return 0 if self._kv is None else self._sealed * self._kv.block
 
     def packed(self) -> Iterator[tuple[Packed, Packed]]:
-        """Keys and values of runs of sealed blocks, in order."""
+        """Yield keys and values of runs of sealed blocks, in order."""
         return ((keys.packed, values.packed) for keys, values in self._packed)
 
     # --- what a sequence does -------------------------------------------------------------------
 
     @torch.inference_mode()
     def commit(self, position: int) -> None:
-        """Say that the tokens before ``position`` are final: their blocks may be sealed."""
+        """Commit all tokens before ``position``; their blocks may be sealed."""
         self._committed = position
         self._written = min(self._written, position)
         if self._kv is None:
@@ -137,7 +137,7 @@ class KeyValueCache:
         return key, value
 
     def rows(self, position: int) -> list[Pair]:
-        """A copy of what is written at a position that is not sealed, by layer."""
+        """Copy the keys and values of an unsealed position, by layer."""
         return [
             (layer.target[0][position].clone(), layer.target[1][position].clone())
             for layer in self._layers
@@ -159,7 +159,7 @@ class KeyValueCache:
         window: int | None = None,
         query: torch.Tensor | None = None,
     ) -> Pair:
-        """Keys and values that a query sees, float32 [heads, positions, dimensions].
+        """Return the keys and values that a query sees, float32 [heads, positions, dimensions].
 
         Neither the capacity of the cache nor the pass shows in strides or values. ``query``
         [heads, dimensions] is for caches that choose by it; here each query sees everything.
@@ -175,8 +175,8 @@ class KeyValueCache:
         return _rows(keys, runs).transpose(0, 1), _rows(values, runs).transpose(0, 1)
 
     def _runs(self, start: int, stop: int, *, draft: bool) -> list[tuple[int, int]]:
-        """The parts of ``start`` to ``stop - 1`` that a pass sees; a round begins behind what is
-        committed.
+        """Return the parts of ``start`` to ``stop - 1`` that a pass sees; a round begins behind
+        the committed positions.
         """
         if draft:
             return self._draft_cache.runs(self._committed, start, stop)
@@ -225,7 +225,9 @@ class KeyValueCache:
         return kv is not None and not kv.lossless and kv.sealed_for(position) < self._sealed
 
     def _before_rounding(self, rooms: Pair, layer: int, position: int) -> Pair:
-        """Keys and values with the blocks as they were that ``position`` does not see sealed."""
+        """Return keys and values with unrounded blocks where ``position`` does not see them
+        sealed.
+        """
         assert self._kv is not None
         first = self._kv.sealed_for(position)
         found = []
@@ -246,10 +248,11 @@ class KeyValueCache:
     # --- figures --------------------------------------------------------------------------------
 
     def reads(self, position: int) -> ReadBytes:
-        """What a pass whose last query is at ``position`` reads, by what is sealed now.
+        """Return the bytes that a pass reads whose last query is at ``position``, by the blocks
+        sealed now.
 
         A pass reads each block that one of its layers sees a part of, and each position that is not
-        sealed in BF16, once. A draft pass belongs to a round behind what is committed.
+        sealed in BF16, once. A draft pass belongs to a round behind the committed positions.
         """
         total = ReadBytes()
         windows = {layer.window for layer in self._layers}
@@ -280,7 +283,7 @@ class KeyValueCache:
         return sorted({block for part in parts for block in part}), rows
 
     def _tables(self) -> list[NDArray[np.int64]]:
-        """Bytes of the sealed blocks, keys and values together, [blocks, layers], of both."""
+        """Return the bytes of the sealed blocks, [blocks, layers]: draft's and all."""
         if not self._packed:
             return [np.zeros((0, len(self._layers)), np.int64)] * 2
         pairs = [
@@ -290,7 +293,7 @@ class KeyValueCache:
         return [np.concatenate(tables) for tables in zip(*pairs, strict=True)]
 
     def stored(self) -> ReadBytes:
-        """Bytes of memory for the committed positions: all blocks and the rest, beside BF16.
+        """Return the bytes of memory for the committed positions: blocks and the rest, beside BF16.
 
         ``draft`` is the part that is speculation data or not sealed.
         """

@@ -113,7 +113,7 @@ class DecodedProducts:
 
 
 def decoded(codec: Codec) -> ProductsFactory:
-    """A factory of :class:`DecodedProducts` whose draft values come through ``codec``."""
+    """Return a factory of :class:`DecodedProducts` with draft values decoded by ``codec``."""
 
     def make(packed: Packed, target: torch.Tensor) -> Products:
         draft = _as_bf16(codec.decode_draft(packed)).reshape(target.shape).to(target.dtype)
@@ -127,7 +127,7 @@ def _as_bf16(patterns: NDArray[np.uint16]) -> torch.Tensor:
 
 
 class Mode:
-    """Which of the two models the layers that share this object are at the moment."""
+    """The switch between draft and target of all layers that share this object."""
 
     def __init__(self) -> None:
         self.draft = False

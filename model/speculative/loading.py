@@ -39,12 +39,12 @@ def _linear_layers(network: Any) -> list[tuple[str, Any]]:
 
 
 def _stored_name(weight: str, network: Any) -> str:
-    """The name of a weight in a file: a tied head is stored as the embedding."""
+    """Return the name of a weight in a file: a tied head is stored as the embedding."""
     return EMBEDDING if weight == HEAD and network.config.tie_word_embeddings else weight
 
 
 def network_costs(network: Any, packed: PackedFile) -> Costs:
-    """What the passes of a network read of the weights of a file."""
+    """Return the bytes of a file's weights that the passes of a network read."""
     config = network.config
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return pass_costs(
@@ -57,7 +57,7 @@ def network_costs(network: Any, packed: PackedFile) -> Costs:
 
 
 def weights_in_memory(network: Any) -> Iterator[tuple[str, NDArray[np.uint8]]]:
-    """The bytes of the weights of a network, by tensor and view.
+    """Yield the bytes of the weights of a network, by tensor and view.
 
     Products that are not :class:`DecodedProducts` hold data of their own, and are left out.
     """

@@ -12,13 +12,13 @@ from cassandra_spec.golden.model_types import EMBEDDING, HEAD
 
 _BF16_BYTES = 2
 _WORK_BYTES = 12
-"""Per value of the largest tensor while it is decoded: packed, patterns, two copies."""
+"""Bytes per value of the largest tensor during decoding: packed, patterns, two copies."""
 
 
 def model_memory(packed: PackedFile, *, products: int) -> int:
-    """Bytes that a model takes when it is loaded, with ``products`` BF16 copies of each matrix.
+    """Return the bytes of a loaded model, with ``products`` BF16 copies of each matrix.
 
-    An embedding is there once more as what it is, or, if it is not the head, once.
+    A packed embedding adds one BF16 copy if it is also the head; otherwise it has one copy in all.
     """
     counts = {name: tensor.count for name, tensor in packed.tensors.items()}
     copies = sum(products * count for count in counts.values())
@@ -43,10 +43,10 @@ def _text(size: int) -> str:
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes that this process may still take; None if the system does not say.
+    """Return the bytes that this process may still allocate; None if the system does not tell.
 
-    The least of what the kernel holds available and of what control groups leave. ``root`` is where
-    ``/proc`` and ``/sys`` are.
+    The result is the minimum of the kernel's available memory and the limits of control groups.
+    ``root`` is the parent of ``/proc`` and ``/sys``.
     """
     limits = [*_of_kernel(root / "proc/meminfo"), *_of_groups(root / "sys/fs/cgroup")]
     if not limits and "SC_AVPHYS_PAGES" in os.sysconf_names:
@@ -61,7 +61,7 @@ def _of_kernel(path: Path) -> Iterator[int]:
 
 
 def _of_groups(folder: Path) -> Iterator[int]:
-    """What the limits of control groups, version 2 or 1, leave beyond what is in use."""
+    """Yield the unused memory within the limits of control groups, version 2 or 1."""
     for limit, usage, statistics in (
         ("memory.max", "memory.current", "memory.stat"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),

@@ -64,7 +64,7 @@ AttentionInterface.register(ATTENTION, _attend_by_rows)
 
 
 def capped(x: torch.Tensor, bound: float | None) -> torch.Tensor:
-    """Scores or logits within a soft bound, as some models have it; None: as they are."""
+    """Apply a soft cap to scores or logits, as some models do; None: no cap."""
     return x if bound is None else bound * (x / bound).tanh()
 
 
@@ -98,7 +98,7 @@ def run_pass(
     last: int | None = None,
     draft: bool = False,
 ) -> torch.Tensor:
-    """Logits of consecutive tokens, the first of them at ``position``.
+    """Compute the logits of consecutive tokens, the first of them at ``position``.
 
     ``network`` is a transformers model; ``cache`` holds all earlier positions and gets those of the
     tokens; ``draft`` says whose keys and values the pass sees. Returns float32 [``last``,
@@ -123,7 +123,7 @@ def _run_tile(
     tile: Tile,
     wanted: int,
 ) -> torch.Tensor | None:
-    """Logits of the positions of one tile from ``wanted`` on, None if there are none."""
+    """Compute the logits of one tile's positions from ``wanted`` on; None if it has none."""
     ids = torch.zeros((1, tile.rows), dtype=torch.int64)
     offset = tile.start - position
     ids[0, tile.first : tile.stop] = torch.tensor(

@@ -25,7 +25,7 @@ AllowedTokens = Callable[[int, torch.Tensor], list[int]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Processing:
-    """What is done to the logits of all replies of a call, and what is kept of them."""
+    """The processors of the logits of all replies of a call, and the kept rows."""
 
     entries: dict[str, Any]  # by the names of :data:`PROCESSED`
     stops: tuple[int, ...]  # tokens that end a reply
@@ -55,7 +55,7 @@ class Processing:
         )
 
     def _configs(self) -> tuple[GenerationConfig, GenerationConfig]:
-        """Configs without and with sampling."""
+        """Return the configs without and with sampling."""
         greedy = self.sampling.temperature == 0
         sampling = {
             "temperature": self.sampling.temperature,
@@ -85,7 +85,7 @@ class RowProcessor:
 
     ids: torch.Tensor  # prompt with its padding, int64 [width]
     processors: LogitsProcessorList
-    warpers: LogitsProcessorList  # what sampling does to scores afterwards
+    warpers: LogitsProcessorList  # applied to the scores by sampling
     recorded: Recorded | None
 
     def begin(self, prompt: Sequence[int]) -> ProcessorState:
@@ -94,7 +94,7 @@ class RowProcessor:
 
     @property
     def in_settings(self) -> tuple[Processor, ...]:
-        """For :class:`Settings`: nothing where there is nothing to do."""
+        """Return the processors for :class:`Settings`, without those that have no effect."""
         return (self,) if self.processors or self.recorded is not None else ()
 
 
@@ -122,7 +122,7 @@ class _RowState:
 
 
 def stacked(rows: Sequence[Sequence[torch.Tensor]], pad: int | None) -> tuple[torch.Tensor, ...]:
-    """Rows of replies by token: float32 [replies, vocabulary] for each.
+    """Stack rows of replies by token: float32 [replies, vocabulary] for each.
 
     A reply that has ended has only its padding, for certain: 0 for that token, -inf for the others.
     """

@@ -47,7 +47,7 @@ def fix_angles(network: Any, context: int | None) -> Reach:
 
 
 def fixed_angles(network: Any) -> list[Attributes]:
-    """What :func:`fix_angles` has chosen; nothing for networks that it has not seen."""
+    """Return the choices of :func:`fix_angles`; empty for other networks."""
     found: list[Attributes] = getattr(network, "cassandra_angles", [])
     return found
 
@@ -58,7 +58,7 @@ def _angles(config: Any, layer_type: str, kind: str, reach: Reach) -> torch.Tens
 
 
 def _attributes(network: Any, angles: dict[str, torch.Tensor]) -> list[Attributes]:
-    """Of the layers that have such angles; those of the type ``default`` never change."""
+    """List the layers with such angles; those of the type ``default`` never change."""
     found: list[Attributes] = []
     for layer in network.modules():
         if hasattr(layer, "rope_type") and all(hasattr(layer, name) for name in angles):

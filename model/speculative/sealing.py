@@ -1,4 +1,4 @@
-"""How keys and values are sealed: their layout in segments, and what packs them (kv.md)."""
+"""Seal keys and values: their layout in segments, and their encoder (kv.md)."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _SEGMENT_MAX = 1 << 16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KeyValueFormat:
-    """How keys and values are sealed.
+    """The format and layout of sealed keys and values.
 
     In the order ``channel`` the values of one channel of a block follow each other, position by
     position: keys have channels that are large at every position, and a group of one channel has a
     fitting exponent. In the order ``token`` the vectors of a position follow each other as they are
-    computed, head by head, and ``keep`` says how many values of each vector the draft has.
-    Raises :class:`CassandraError` that names the field.
+    computed, head by head, and ``keep`` is the number of values of each vector in the draft. Raises
+    :class:`CassandraError` that names the field.
     """
 
     format: Format = dataclasses.field(default_factory=Format)  # its segment is not used
@@ -96,7 +96,7 @@ class KeyValueFormat:
             )
 
     def sealed_for(self, position: int) -> int:
-        """Blocks that a query at ``position`` sees sealed.
+        """Return the number of blocks that a query at ``position`` sees sealed.
 
         It depends on the position alone, and not on how many positions a pass has: that makes
         decoding with a rounded target lossless, too.
@@ -119,7 +119,7 @@ class Sealed:
     """Consecutive blocks of the keys, or of the values, of all layers."""
 
     packed: Packed
-    draft: torch.Tensor  # what a draft sees, float32 [layers, positions, heads, dimensions]
+    draft: torch.Tensor  # the draft's values, float32 [layers, positions, heads, dimensions]
     target: torch.Tensor  # likewise
     draft_bytes: NDArray[np.int64]  # [blocks, layers]
     target_bytes: NDArray[np.int64]  # [blocks, layers]
@@ -203,13 +203,15 @@ class Sealer:
         return self._encoder.encode(flat, format, vector=vector, keep=self._kv.keep, codebook=book)
 
     def _first_book(self, values: Values, vector: int) -> tuple[int, ...]:
-        """The most frequent exponents of what drafts see."""
+        """Return the most frequent exponents of the draft's values."""
         keep = self._kv.keep
         seen = values if keep is None else values[keep_largest(values, vector, keep)]
         return frequent_exponents(exponent_counts(seen), self._kv.format.codebook)
 
     def _format(self, heads: int, size: int) -> Format:
-        """Segments of whole heads, as many as go into one and divide their number."""
+        """Return the format with segments of whole heads, as many as fit and divide their
+        number.
+        """
         one = self._kv.block * size
         most = self._kv.segment
         fitting = [n for n in range(1, heads + 1) if heads % n == 0 and n * one <= most]
@@ -248,7 +250,7 @@ def flatten(x: NDArray[Any], order: Order, group: int) -> NDArray[Any]:
 
 
 def unflatten(flat: NDArray[Any], shape: tuple[int, ...], order: Order, group: int) -> NDArray[Any]:
-    """The inverse of :func:`flatten`, of ``shape`` [layers, blocks, block, heads, dimensions]."""
+    """Invert :func:`flatten`, for the ``shape`` [layers, blocks, block, heads, dimensions]."""
     layers, blocks, block, heads, size = shape
     split = (layers, blocks, block, heads // group, group, size)
     axes = _AXES[order]
@@ -266,7 +268,7 @@ _AXES: dict[Order, tuple[int, ...]] = {
 def _stored_bytes(
     packed: Packed, shape: tuple[int, int], *, verification: bool
 ) -> NDArray[np.int64]:
-    """Bytes as they are stored, directory included, [blocks, layers]."""
+    """Return the stored bytes, directory included, [blocks, layers]."""
     columns = [1, 3] if verification else [1]
     lengths = packed.directory[:, columns].sum(axis=1, dtype=np.int64)
     entry = packed.directory.itemsize * packed.directory.shape[1]

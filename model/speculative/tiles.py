@@ -20,6 +20,6 @@ class Tile:
 
 
 def tiles(start: int, stop: int, rows: int) -> Iterator[Tile]:
-    """The tiles that cover the positions ``start`` to ``stop``."""
+    """Yield the tiles that cover the positions ``start`` to ``stop``."""
     for base in range(start - start % rows, stop, rows):
         yield Tile(start=base, rows=rows, first=max(start - base, 0), stop=min(stop - base, rows))

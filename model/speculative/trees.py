@@ -62,7 +62,7 @@ class TreePass:
         self._held = list(path)
 
     def _runs(self) -> Iterator[range]:
-        """Rows that follow one another and are numbered so, as many together as there are."""
+        """Yield maximal runs of rows in which each row is the child of the row before."""
         start = 0
         for row in range(1, len(self._above) + 1):
             if row == len(self._above) or self._above[row] != row - 1:
@@ -70,7 +70,7 @@ class TreePass:
                 start = row
 
     def _path(self, row: int) -> list[int]:
-        """The rows from row 0 down to a row."""
+        """Return the rows on the path from row 0 to a row."""
         above = self._above[row]
         return [row] if above is None else [*self._path(above), row]
 
@@ -85,13 +85,13 @@ class TreePasses:
     def run(
         self, pending: int, nodes: Sequence[Node], position: int, *, draft: bool = False
     ) -> torch.Tensor:
-        """Logits, float32 [1 + nodes, vocabulary], of a token and nodes below it."""
+        """Compute the logits, float32 [1 + nodes, vocabulary], of a token and nodes below it."""
         self._last = TreePass(
             self.network, self.cache, pending, nodes, position, rows=self.rows, draft=draft
         )
         return self._last.logits
 
     def keep(self, path: Sequence[int]) -> None:
-        """Of the last pass keep the keys and values of row 0 and of these nodes, in a row."""
+        """Keep the keys and values of row 0 and of these nodes of the last pass, consecutively."""
         assert self._last is not None, "a pass comes first"
         self._last.hold([0, *(node + 1 for node in path)])

@@ -57,7 +57,7 @@ class Row:
 
 
 def row(measured: Measured, gamma: int) -> Row:
-    """The figures of one setting at one gamma, not beyond the depth that was measured."""
+    """Return the figures of one setting at one gamma, up to the measured depth."""
     counted = _count(measured, gamma)
     total = Counters()
     for each in counted:
@@ -79,7 +79,7 @@ def row(measured: Measured, gamma: int) -> Row:
 
 
 def best_row(measured: Measured, depth: int) -> Row:
-    """The gamma with the least traffic, everything counted; the smaller one of two alike."""
+    """Return the row of the gamma with the least total traffic; on ties, the smaller gamma."""
     ratio = speedup_ratio(measured.costs)
     gammas = range(1, depth + 1)
     return row(measured, max(gammas, key=lambda gamma: ratio.of(_count(measured, gamma))))
@@ -126,12 +126,12 @@ class Ratio:
     whole: Mapping[str, float]
 
     def of(self, counted: Iterable[Counters]) -> float:
-        """The figure of all counted together; 0 if there is nothing to divide by."""
+        """Return the figure of all counts together; 0 if the denominator is 0."""
         counts = np.array([_counts(counters) for counters in counted], np.float64).sum(axis=0)
         return float(self.of_counts(counts))
 
     def of_counts(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The figure of summed counts [..., counts]."""
+        """Return the figure of summed counts [..., counts]."""
         part, whole = (
             counts @ [weights.get(name, 0.0) for name in _COUNTS]
             for weights in (self.part, self.whole)
@@ -144,7 +144,7 @@ CONDITIONAL = Ratio(part={"accepted": 1}, whole={"tested": 1})
 
 
 def speedup_ratio(costs: Costs) -> Ratio:
-    """The speed-up of the report's traffic, everything counted."""
+    """Return the speed-up by total traffic, as in the report."""
     weights = costs.weights
     return Ratio(
         part={"tokens": weights.bf16, "kv.bf16": 1},
@@ -161,7 +161,7 @@ TOKENS_PER_VERIFICATION = Ratio(part={"tokens": 1}, whole={"rounds": 1})
 
 
 def bootstrap(counted: Sequence[Counters], figure: Ratio) -> Interval:
-    """The figure of all prompts together, and its interval over draws of prompts."""
+    """Return the figure over all prompts, and its interval over draws of prompts."""
     counts = np.array([_counts(counters) for counters in counted], np.float64)
     return interval(counts, figure.of_counts)
 
@@ -169,9 +169,9 @@ def bootstrap(counted: Sequence[Counters], figure: Ratio) -> Interval:
 def interval(
     counts: NDArray[np.float64], figure: Callable[[NDArray[np.float64]], NDArray[np.float64]]
 ) -> Interval:
-    """A figure of sums of ``counts`` [items, counts], and its interval over draws of items.
+    """Return a figure of sums of ``counts`` [items, counts], and its interval over draws of items.
 
-    Items are drawn with replacement, 2,000 times; the figure is taken of each draw's sum.
+    Items are drawn with replacement, 2,000 times; the figure is computed from each draw's sum.
     """
     draws = np.random.default_rng(0).integers(len(counts), size=(_DRAWS, len(counts)))
     found = figure(counts[draws].sum(axis=1))

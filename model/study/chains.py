@@ -58,11 +58,11 @@ class Sequences:
             )
 
     def blocks_seen(self, starts: torch.Tensor) -> torch.Tensor:
-        """How many blocks chains with these starts see in another way than they were written."""
+        """Return how many blocks chains with these starts see sealed."""
         return torch.zeros_like(starts)
 
     def seen(self, layer: int, sequence: int, blocks: int) -> Pair:
-        """Keys and values of all positions, as chains that see ``blocks`` sealed ones see them."""
+        """Return all keys and values as chains with ``blocks`` sealed blocks see them."""
         return self.layers[layer][sequence]
 
 
@@ -89,7 +89,7 @@ def _join(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
 
 
 class _Cache:
-    """What transformers calls ``past_key_values`` in a pass over rows."""
+    """The cache that transformers calls ``past_key_values``, in a pass over rows."""
 
     def __init__(self, rows: Rows, sequences: Sequences, chains: Chains | None) -> None:
         self.rows, self.sequences, self.chains = rows, sequences, chains
@@ -107,7 +107,9 @@ class _Cache:
         return key, value
 
     def groups(self) -> Iterator[tuple[torch.Tensor, Pair]]:
-        """Rows that see the same stored keys and values, bool [rows], with those, in float32."""
+        """Yield the rows that see the same stored keys and values, bool [rows], with those,
+        float32.
+        """
         blocks = torch.zeros_like(self.rows.position)
         if self.chains is not None:
             blocks = self.sequences.blocks_seen(self.rows.position - self.depth)
@@ -144,7 +146,7 @@ def _attend(
 
 
 def _visible(rows: Rows, cache: _Cache, positions: int, window: int | None) -> torch.Tensor:
-    """Which stored positions each row sees, bool [rows, positions]."""
+    """Return which stored positions each row sees, bool [rows, positions]."""
     place = torch.arange(positions)[None]
     stop = rows.position[:, None] + 1
     visible = place < (stop if cache.chains is None else stop - 1 - cache.depth)
@@ -181,7 +183,7 @@ def run_rows(
     *,
     wanted: torch.Tensor | slice = slice(None),
 ) -> torch.Tensor:
-    """Logits of rows, float32 [wanted, vocabulary]; a writing pass unless there are chains.
+    """Compute the logits of rows, float32 [wanted, vocabulary]; without chains, write the cache.
 
     ``network`` is a transformers model whose attention is :data:`ATTENTION`; ``wanted`` are the
     rows (int64 or a slice) whose logits are computed.

@@ -33,7 +33,7 @@ _ASKED = Settings()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """How a draft is made."""
+    """The settings of a draft."""
 
     name: str
     plan: PackPlan
@@ -48,7 +48,7 @@ class Setting:
             )
 
     def lossless(self, source: Source) -> bool:
-        """Whether the target of a packed model is the model itself."""
+        """Return whether the target of a packed model equals the original model."""
         recipes = self.plan.recipes(source).values()
         return all(recipe.format.scheme != "mx" for recipe in recipes)
 
@@ -63,7 +63,7 @@ class KeyValueBytes:
 
 
 class SealedSequences(Sequences):
-    """What a draft sees of sequences whose whole blocks are sealed (docs/software/lossless.md)."""
+    """A draft's view of sequences whose whole blocks are sealed (docs/software/lossless.md)."""
 
     def __init__(
         self, written: Sequences, kv: KeyValueFormat, prompts: Sequence[Sequence[int]]
@@ -74,11 +74,13 @@ class SealedSequences(Sequences):
         self._sealed = [self._seal(number, len(prompt)) for number, prompt in enumerate(prompts)]
 
     def blocks_seen(self, starts: torch.Tensor) -> torch.Tensor:
-        """Blocks that are sealed when a round begins at a start, int64 like ``starts``."""
+        """Return the blocks that are sealed when a round begins at a start, int64 like
+        ``starts``.
+        """
         return torch.tensor([self._kv.sealed_for(start) for start in starts.tolist()])
 
     def seen(self, layer: int, sequence: int, blocks: int) -> Pair:
-        """Keys and values with the first ``blocks`` as the draft's."""
+        """Return keys and values with the first ``blocks`` as the draft's."""
         stop = blocks * self._kv.block
         written, sealed = self.layers[layer][sequence], self._sealed[sequence][0]
         key, value = (
@@ -88,7 +90,7 @@ class SealedSequences(Sequences):
         return key, value
 
     def bytes(self) -> KeyValueBytes:
-        """Means over all sealed blocks."""
+        """Return the means over all sealed blocks."""
         positions = sum(sealed[0].shape[2] for sealed, _ in self._sealed)
         if not positions:
             raise CassandraError(f"block must be shorter than every sequence, not {self._kv.block}")
@@ -96,7 +98,8 @@ class SealedSequences(Sequences):
         return KeyValueBytes(bf16=bf16_bytes(self), draft=draft, target=target)
 
     def _seal(self, sequence: int, prompt: int) -> tuple[Pair, tuple[int, int]]:
-        """Keys and values [layers, heads, positions, dimensions] of whole blocks, and bytes.
+        """Seal whole blocks; return keys and values [layers, heads, positions, dimensions], and
+        bytes.
 
         The blocks of the prompt come first, as in decoding: they choose the codebooks.
         """
@@ -118,7 +121,7 @@ class SealedSequences(Sequences):
 
 
 def bf16_bytes(sequences: Sequences) -> int:
-    """Bytes of the keys and values of a position in BF16."""
+    """Return the bytes of a position's keys and values in BF16."""
     return sum(
         2 * kind.shape[0] * kind.shape[2]
         for stored in sequences.layers.values()
@@ -139,7 +142,7 @@ class Measured:
     table: Candidates | None = None  # of the low drafter
 
     def settings(self, gamma: int) -> Settings:
-        """How replies are generated with a gamma."""
+        """Return the settings of replies with a gamma."""
         return dataclasses.replace(self.asked, gamma=gamma, min_margin=self.setting.min_margin)
 
 
@@ -175,7 +178,7 @@ class Study:
     _loaded: _Loaded | None = dataclasses.field(default=None, init=False)
 
     def about(self) -> dict[str, object]:
-        """What measurements depend on besides the setting."""
+        """Return all inputs of measurements besides the setting."""
         return {
             "model": fingerprint(self.source),
             "prompts": self.prompts,
@@ -186,7 +189,7 @@ class Study:
         }
 
     def _levels(self) -> dict[str, object]:
-        """Nothing for the draft view alone, as before there were levels."""
+        """Return the fields of levels; empty for the draft view alone, as in older files."""
         if not self.asked.uses_low_drafter:
             return {}
         levels = dataclasses.asdict(self.asked.levels)
@@ -240,7 +243,7 @@ class Study:
             )
 
     def _target(self, setting: Setting, path: Path) -> tuple[CassandraForCausalLM, Replies]:
-        """The target with its replies to the prompts; kept if it is the model itself."""
+        """Return the target with its replies to the prompts; cached for the original model."""
         lossless = setting.lossless(self.source)
         if lossless and self._own is not None:
             return self._own

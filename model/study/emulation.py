@@ -52,7 +52,7 @@ class Replies:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Round:
-    """What became of a round whose pending token is at ``position``."""
+    """The result of a round whose pending token is at ``position``."""
 
     position: int
     outcome: Outcome
@@ -65,7 +65,7 @@ class Round:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Drafts:
-    """What a draft draws in one reply; row k is of a round whose pending token is token k."""
+    """A draft's tokens in one reply; row k is of a round whose pending token is token k."""
 
     tokens: NDArray[np.int64]  # [places, depth]
     seconds: NDArray[np.int64]  # [places, depth]: the next best ones
@@ -123,7 +123,7 @@ def follow(
     depth: int,
     progress: bool = False,
 ) -> tuple[Drafts, ...]:
-    """What the draft draws from each place of each reply, ``depth`` tokens.
+    """Draft ``depth`` tokens from each position of each reply.
 
     The network is the draft; ``sequences`` is what it reads of the target's keys and values, which
     need not be the target's own. Within a round it reads its own.
@@ -178,12 +178,11 @@ def rounds(
     policy: Policy | None = None,
     timed: Callable[[Outcome], Outcome] = lambda outcome: outcome,
 ) -> list[list[Round]]:
-    """The rounds of each reply, as :func:`cassandra_spec.drafting.decode` would have them.
+    """Emulate the rounds of each reply, as in :func:`cassandra_spec.drafting.decode`.
 
-    They are drafted by the same code. Sizes of replies and stop tokens are those of ``replies``,
-    whatever ``settings`` says. ``drafts`` must have been followed to gamma or farther. What the
-    target holds likely is known along the replies alone: a low drafter recycles no rows that were
-    rejected.
+    The same code drafts them. Sizes of replies and stop tokens are those of ``replies``, not of
+    ``settings``. ``drafts`` must have a depth of at least gamma. The target's probable tokens are
+    known along the replies alone: a low drafter recycles no rejected rows.
 
     ``policy`` plans the rounds of all replies, one after the other; without one, gamma is fixed.
     ``timed`` gives an outcome the times that a policy observes.
@@ -210,7 +209,7 @@ class _FollowedView:
         self._steps: list[int] = []
 
     def begin(self, place: int, position: int) -> None:
-        """The next round is that of a place of the reply, at a position of the sequence."""
+        """Begin the next round, at a place of the reply and a position of the sequence."""
         self._place, self._position = place, position
 
     def run(self, pending: int, nodes: Sequence[Node], position: int) -> None:
@@ -225,7 +224,7 @@ class _FollowedView:
 
 
 def _depths(nodes: Sequence[Node]) -> list[int]:
-    """Of row 0 and the row of each node."""
+    """Return the depth of row 0 and of each node's row."""
     found = [0]
     for node in nodes:
         found.append(found[node.parent + 1] + 1)

@@ -15,7 +15,7 @@ _MARKS = "osD^v<>"
 
 
 def draw(curves: Mapping[str, Sequence[Row]], *, title: str) -> bytes:
-    """An SVG with one curve for each family; bars are the intervals over prompts."""
+    """Draw an SVG with one curve per family; bars are the intervals over prompts."""
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     for mark, (family, rows) in zip(_MARKS, curves.items(), strict=False):
@@ -37,7 +37,7 @@ def draw(curves: Mapping[str, Sequence[Row]], *, title: str) -> bytes:
 
 
 def draw_front(scores: Sequence[Score], *, title: str) -> bytes:
-    """An SVG of traffic speed-up against memory, by scheme, with the Pareto front as a line.
+    """Draw an SVG of traffic speed-up against memory, by scheme, with the Pareto front as a line.
 
     The points of the front have the names of their candidates.
     """
@@ -64,7 +64,7 @@ def draw_front(scores: Sequence[Score], *, title: str) -> bytes:
 
 
 def _finished(figure: Figure, axes: Axes) -> bytes:
-    """The SVG, with a title and a description for those who cannot see it."""
+    """Return the SVG with a title, and a description for readers who cannot see it."""
     axes.grid(alpha=0.3)
     axes.legend()
     title = axes.get_title()

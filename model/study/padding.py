@@ -1,7 +1,7 @@
-"""What padding costs a sealed cache (kv.md): ``python -m cassandra_spec.model.study.padding``.
+"""Measure the padding of a sealed cache (kv.md): ``python -m cassandra_spec.model.study.padding``.
 
-Keys and values are stand-ins of one layer: normal values, those of keys with a scale for each
-channel that spreads over two octaves, as some channels of real keys are large at every position.
+Synthetic keys and values of one layer are normally distributed; those of keys have a scale for each
+channel, spread over two octaves, since some channels of real keys are large at every position.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Padding:
 
 
 def settings(truncated: int = 4) -> Iterator[tuple[str, KeyValueFormat]]:
-    """The layouts that are measured, by name."""
+    """Yield the measured layouts, by name."""
     layouts: tuple[tuple[Order, int | None], ...] = (("channel", None), ("token", HEAD // 2))
     for scheme in SCHEMES:
         for order, keep in layouts:

@@ -23,13 +23,13 @@ class Prompt:
     """A chat prompt."""
 
     use: Use
-    kind: str  # what it asks for: code, story, ...
+    kind: str  # kind of text: code, story, ...
     text: str
 
 
 @cache
 def bundled_prompts(*uses: Use) -> tuple[Prompt, ...]:
-    """The prompts of some uses, all by default, in the file's order."""
+    """Return the bundled prompts of some uses, by default all, in the file's order."""
     known = get_args(Use)
     for use in uses:
         if use not in known:
@@ -39,5 +39,5 @@ def bundled_prompts(*uses: Use) -> tuple[Prompt, ...]:
 
 
 def read_prompts(path: Path) -> list[str]:
-    """The prompts of a text file, one in each line that is not empty."""
+    """Read the prompts of a text file, one per line that is not empty."""
     return [line.strip() for line in read_text(path).splitlines() if line.strip()]

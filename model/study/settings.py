@@ -20,7 +20,7 @@ KEPT = {"keep": True}
 """A head that stays in BF16."""
 
 MIN_MARGIN = 0.75
-"""Of a draft that stops when it is not sure; found on the development prompts."""
+"""Minimum margin of drafts that stop early; found on the development prompts."""
 
 
 def _setting(
@@ -79,7 +79,7 @@ a round ends after a token that the draft is not sure of.
 
 
 def choose(patterns: list[str]) -> list[Setting]:
-    """The settings whose names match a glob, all without one."""
+    """Return the settings whose names match a glob, or all without globs."""
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(setting.name, pattern) for setting in SETTINGS):
             known = ", ".join(setting.name for setting in SETTINGS)
@@ -93,7 +93,7 @@ FAMILIES = ("pruning alone", "truncation alone", "both", "exact")
 
 
 def figure_settings() -> Iterator[tuple[str, Setting]]:
-    """The points of each curve, from the most bits to the fewest."""
+    """Yield the points of each curve, from the most bits to the fewest."""
     for prune in (0.2, 0.4, 0.6):
         yield FAMILIES[0], _setting(f"pruned {prune:.0%}", scheme="unary", truncated=0, prune=prune)
     for truncated in (4, 5, 6):

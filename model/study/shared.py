@@ -37,7 +37,7 @@ class SharedStudy:
         return score(candidate, self.study.measure(candidate.setting()), self.study.depth)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Say what is measured, by which :func:`_reopen` knows an open study again."""
+        """Reduce to a key, by which :func:`_reopen` finds an open study again."""
         study = self.study
         asked = tuple(study.prompts), study.max_tokens, study.depth, study.asked
         return _reopen, (self._sent, *asked, *self._files, self._digest)
@@ -81,7 +81,7 @@ def _reopen(
 
 @contextmanager
 def shared(study: Study, *, beside: Path | None, table: Path | None) -> Iterator[SharedStudy]:
-    """A study for the workers of a cluster, with a file of its norms ``beside`` another one.
+    """Share a study with the workers of a cluster, with its norms in a file next to ``beside``.
 
     None: for this process alone.
     """

@@ -1,16 +1,16 @@
-"""The search for the best settings of a model (paper, VII.B.2).
+"""Search the best settings of a model (paper, VII.B.2).
 
 Coarse to fine: a grid over scheme, pruning and truncation; then, around the best of the grid, their
 neighbours, the group, and how the head, keys and values are treated; at last, fewer bits in the
 first layers and more in the last ones. Every candidate is measured on a development set by
-following its draft along the target's replies, for every gamma at once.
+evaluating its draft along the target's replies, for every gamma at once.
 
-The minimum margin of a drafted token that lets its round go on (``min_margin``) is found for every
-candidate from the same measurement: the draft's margins are known at every place.
+The minimum margin of drafted tokens (``min_margin``) is chosen for every candidate from the same
+measurement, which has the draft's margins at every position.
 
-Two objectives are kept side by side. Eq. 2 of the paper, as printed, is acceptance over the bits
-that a draft reads; it knows neither gamma, nor masks and exponents, nor the verification. The full
-model is the traffic of a round, docs/software/runtime.md, and the one that chooses.
+Two objectives are reported. Eq. 2 of the paper, as printed, is acceptance over the bits that a
+draft reads; it includes neither gamma, nor masks and exponents, nor the verification. The full
+model is the traffic of a round, docs/software/runtime.md; it decides.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cassandra_spec.model.study.acceptance import Row, best_row, row
 from cassandra_spec.model.study.drafts import Measured, Setting
 
 EQ_2_GAMMA = 5
-"""The gamma whose acceptance goes into Eq. 2, which does not say."""
+"""The gamma of the acceptance in Eq. 2; the paper does not state it."""
 
 MARGINS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 """Values of ``min_margin`` that are tried."""
@@ -73,7 +73,7 @@ class Candidate:
         return f"{self.scheme}{size} -{self.truncated}{head}{kv}{early}{late}"
 
     def plan(self) -> PackPlan:
-        """How weights are packed."""
+        """Return the plan of the weights."""
         exact = self.scheme == "exact"
         format = Format(
             scheme=self.scheme,  # type: ignore[arg-type]
@@ -103,7 +103,7 @@ class Candidate:
         return tuple(found)
 
     def setting(self) -> Setting:
-        """What is measured."""
+        """Return the setting to measure."""
         kv = None
         if self.kv is not None:
             format = Format(scheme="unary", truncated=self.kv, fill="midpoint")
@@ -113,7 +113,7 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Score:
-    """What was found of a candidate."""
+    """The results of a candidate."""
 
     candidate: Candidate
     gamma: int  # with the least traffic, at the best margin
@@ -133,18 +133,18 @@ class Score:
 
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> Score:
-        """The inverse of :meth:`to_dict`."""
+        """Invert :meth:`to_dict`."""
         return cls(**{**body, "candidate": Candidate(**body["candidate"])})
 
 
 def with_margin(measured: Measured, min_margin: float) -> Measured:
-    """The same drafts, whose rounds end by another rule."""
+    """Return the same drafts with another minimum margin."""
     setting = dataclasses.replace(measured.setting, min_margin=min_margin)
     return dataclasses.replace(measured, setting=setting)
 
 
 def score(candidate: Candidate, measured: Measured, depth: int) -> Score:
-    """Both objectives of a measured candidate, with its best gamma and margin.
+    """Compute both objectives of a measured candidate, with its best gamma and margin.
 
     Of margins that are equally good the smallest one is taken. Eq. 2 knows no margins.
     """
@@ -181,7 +181,7 @@ def eq_2(candidate: Candidate, at: Row, measured: Measured) -> float:
 
 
 class State:
-    """Scores by candidate in a file, so that a search goes on where it was stopped."""
+    """Scores by candidate in a file, from which a search can be resumed."""
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
         """``about``: what the scores depend on; :class:`FileError` if the file has another."""
@@ -257,7 +257,7 @@ def tune(
 
 
 def _neighbours(candidate: Candidate) -> Iterator[Candidate]:
-    """Points beside a candidate in pruning, truncation and group."""
+    """Yield candidates with a different pruning, truncation or group."""
     if candidate.scheme == "unary":
         for step in (-0.1, 0.1):
             prune = round(candidate.prune + step, 2)
@@ -271,7 +271,7 @@ def _neighbours(candidate: Candidate) -> Iterator[Candidate]:
 
 
 def _treatments(candidate: Candidate) -> Iterator[Candidate]:
-    """A candidate with its head, and its keys and values, treated in other ways."""
+    """Yield the candidate with other treatments of its head, keys and values."""
     for head in (1, None):
         yield dataclasses.replace(candidate, head=head)
     for kv in (None, 3, 5):
@@ -279,7 +279,7 @@ def _treatments(candidate: Candidate) -> Iterator[Candidate]:
 
 
 def _by_layer(candidate: Candidate, layers: int) -> Iterator[Candidate]:
-    """A candidate with fewer bits in its first layers, more in its last ones, and both."""
+    """Yield the candidate with fewer bits in its first layers, more in its last ones, and both."""
     for early in (0, *(round(layers * share) for share in _EARLY)):
         for late in (0, round(layers * _LATE)):
             known = layers if late else 0
@@ -287,7 +287,7 @@ def _by_layer(candidate: Candidate, layers: int) -> Iterator[Candidate]:
 
 
 def front(scores: Sequence[Score]) -> list[Score]:
-    """Those that no other beats in both traffic and memory, by memory."""
+    """Return the Pareto front of traffic and memory, by memory."""
     found: list[Score] = []
     for each in sorted(scores, key=lambda s: (s.target_bits, -s.speedup)):
         if not found or each.speedup > found[-1].speedup:

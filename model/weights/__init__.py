@@ -1,1 +1,1 @@
-"""Where weights come from: safetensors directories, GGUF files, packed models."""
+"""Read weights from safetensors directories, GGUF files and packed models."""

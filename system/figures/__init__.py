@@ -1,1 +1,1 @@
-"""The paper's figures and tables, computed beside what the paper says."""
+"""Compute the paper's figures and tables, and compare them with the paper's own."""

@@ -32,7 +32,7 @@ def break_even(setup: Setup) -> float:
 
 
 def gain(setup: Setup, context: float) -> float:
-    """What speculation adds to the compressed target with ``context`` tokens in the cache."""
+    """Return the speed-up over the compressed target with ``context`` tokens in the cache."""
     done = round_of(setup, context)
     return round_of(setup.plain(), context).seconds / done.seconds_per_token
 
@@ -42,7 +42,7 @@ def gain(setup: Setup, context: float) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Swing:
-    """What one input does to the speed-up of decoding."""
+    """The effect of one input on the speed-up of decoding."""
 
     name: str  # the input
     low: float  # speed-up with the input at its low end
@@ -50,7 +50,7 @@ class Swing:
 
     @property
     def width(self) -> float:
-        """How far apart the two ends are."""
+        """Return the distance between the two ends."""
         return abs(self.high - self.low)
 
 
@@ -120,7 +120,7 @@ def _variants(setup: Setup) -> Iterator[tuple[str, Setup, Setup]]:
 
 
 def swings(setup: Setup) -> list[Swing]:
-    """The speed-up at both ends of every input, widest first."""
+    """Compute the speed-up at both ends of every input, widest first."""
     found = [
         Swing(name=name, low=estimate(low).speedup, high=estimate(high).speedup)
         for name, low, high in _variants(setup)
@@ -129,7 +129,7 @@ def swings(setup: Setup) -> list[Swing]:
 
 
 def tornado_setups() -> Iterator[Setup]:
-    """The paper's lossless setting and our exact scheme, for Llama3-8B on an RTX 4090."""
+    """Yield the paper's lossless setting and our exact scheme, for Llama3-8B on an RTX 4090."""
     exact, table_4 = load_format("exact"), paper()["acceptance"]["cassandra-1"]
     gpqa = list(paper()["benchmarks"]).index("GPQA-Diamond")
     for scheme, rate, gamma in (
@@ -147,7 +147,7 @@ def tornado_setups() -> Iterator[Setup]:
 
 
 def tornado(setup: Setup) -> Table:
-    """Which inputs matter, the widest swing first."""
+    """Rank the inputs by their effect on the speed-up."""
     rows = [
         (swing.name, f"{swing.low:.3f}", f"{swing.high:.3f}", f"{swing.width:.3f}")
         for swing in swings(setup)
@@ -169,7 +169,9 @@ def tornado(setup: Setup) -> Table:
 def measured_setups(
     device: str, model: str, rows: Sequence[Measured] | None = None
 ) -> Iterator[Setup]:
-    """Every acceptance of an acceptance file's ``rows``, or of ``formats.toml``, at its gamma."""
+    """Yield every acceptance of an acceptance file's ``rows``, or of ``formats.toml``, at its
+    gamma.
+    """
     for cost, acceptance, gamma in _measured_costs(rows):
         yield Setup(
             device=load_device(device),
@@ -198,7 +200,7 @@ def _measured_costs(
 
 
 def our_schemes(device: str, model: str, measured: Sequence[Measured] | None = None) -> Table:
-    """All measured schemes on one device, with SmolLM2's acceptance."""
+    """Compare all measured schemes on one device, with SmolLM2's acceptance."""
     rows = []
     for setup in measured_setups(device, model, measured):
         answer, even = estimate(setup), break_even(setup)
@@ -264,7 +266,7 @@ def our_figure_12(measured: Sequence[Measured] | None = None) -> Table:
 
 
 def measured_setup(device: str, model: str, scheme: str, gamma: int = 3) -> Setup:
-    """The one of :func:`measured_setups` with this scheme and gamma."""
+    """Return the setup of :func:`measured_setups` with this scheme and gamma."""
     return next(
         setup
         for setup in measured_setups(device, model)
@@ -273,7 +275,7 @@ def measured_setup(device: str, model: str, scheme: str, gamma: int = 3) -> Setu
 
 
 def target_rates(device: str, model: str) -> Table:
-    """What target decoders of half the rate cost, by the number of decoders."""
+    """Compute the cost of half-rate target decoders, by the number of decoders."""
     setup = measured_setup(device, model, "exact")
     full = setup.device.draft_rate
     rows = []
@@ -326,7 +328,7 @@ def long_contexts(model: str) -> Table:
 
 
 def crossing(setup: Setup) -> int | None:
-    """The first context on the other side of a gain of 1 than an empty cache, or None.
+    """Return the first context at which the gain crosses 1, seen from an empty cache, or None.
 
     The gain is taken to cross 1 no more than once, up to ``FARTHEST`` tokens.
     """
@@ -338,7 +340,7 @@ def crossing(setup: Setup) -> int | None:
 
 
 def limits(device: str, model: str, scheme: str) -> Table:
-    """The gain of speculation by batch and context: below 1 it does not pay."""
+    """Compute the gain of speculation by batch and context; below 1 it does not pay."""
     setup = measured_setup(device, model, scheme, 3)
     rows = []
     for batch in BATCHES:
@@ -359,7 +361,7 @@ def limits(device: str, model: str, scheme: str) -> Table:
 
 
 def _where(setup: Setup) -> str:
-    """Where speculation pays, in words."""
+    """Describe in words where speculation pays."""
     pays, change = gain(setup, 0) >= 1, crossing(setup)
     if change is None:
         return "everywhere" if pays else "nowhere"

@@ -20,7 +20,8 @@ EAGLE_VOCABULARY = 32_000
 
 
 def eagle_weights(model: Model) -> int:
-    """Weights of an EAGLE-3 drafter: three hidden states to one, one layer, a smaller head.
+    """Count the weights of an EAGLE-3 drafter: three hidden states to one, one layer, a smaller
+    head.
 
     Its attention reads two states side by side, so query, key and value are twice as wide; the
     embedding is the target's.
@@ -39,7 +40,7 @@ def draft_verify_share(model: Model) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bound:
-    """What a method's traffic allows, in steps of BF16 decoding."""
+    """The speed-up bound of a method by its traffic, relative to BF16 decoding."""
 
     name: str  # of the method
     draft: float  # a draft
@@ -61,7 +62,7 @@ class Bound:
 
 
 def bounds() -> Iterator[Bound]:
-    """All methods that have a closed form, by the traffic of DS-Llama-8B's weights."""
+    """Yield all methods with a closed form, by the traffic of DS-Llama-8B's weights."""
     model = load_model("deepseek-r1-distill-llama-8b")
     streamed = model.weights - model.head_weights  # the embedding is read row by row
     skipped = (1 - draft_verify_share(model)) * model.weights

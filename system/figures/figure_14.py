@@ -34,7 +34,7 @@ class Capacity:
 
 
 def whole_model(cost: FormatCost, model: Model) -> float:
-    """Bytes of a model with every matrix in the format, the embedding too."""
+    """Return the bytes of a model with every matrix, embedding included, in the format."""
     return model.weights * cost.weight.whole / 8
 
 

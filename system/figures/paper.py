@@ -1,4 +1,4 @@
-"""The paper's figures and tables, computed: what it says, what we get, and why they differ."""
+"""Compute the paper's figures and tables, with the paper's values and reasons for differences."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def decode_share(device: Device, model: Model, workload: Workload, scheme: str =
 
 
 def _efficiency_of_share(share: float, workload: Workload) -> float:
-    """The compute efficiency at which decoding takes ``share`` of the time."""
+    """Return the compute efficiency at which decoding takes ``share`` of the time."""
     device, model = load_device("rtx4090"), load_model("llama3-8b")
     low, high = 0.001, 1.0
     for _ in range(40):
@@ -100,7 +100,7 @@ def paper_cells(
     cost: FormatCost | None = None,
     overheads: Mapping[str, float] | None = None,
 ) -> Iterator[Cell]:
-    """All cells of Table IV on all devices, as the paper's settings read.
+    """Yield all cells of Table IV on all devices, with the paper's settings.
 
     Args:
         plain_head: keep the head in BF16.
@@ -159,7 +159,7 @@ def _cells_table() -> Table:
 
 
 def overhead_for(answer: Estimate, speedup: float) -> float:
-    """Seconds for each layer, and for the head, that bring a speed-up down to another one.
+    """Return the seconds per layer, and for the head, that reduce an estimate to ``speedup``.
 
     With x of them a BF16 step takes b + x and a round r + (gamma + 1) x; tokens (b + x) over that
     is the speed-up.
@@ -214,7 +214,7 @@ def _int8_setup(model: str) -> Setup:
 
 
 def _int8_overhead(setup: Setup, speedup: float) -> float:
-    """Seconds for each layer that bring 8-bit quantisation down to ``speedup``."""
+    """Return the seconds per layer that reduce 8-bit quantisation to ``speedup``."""
     answer = estimate(setup)
     return (answer.step_bf16 / speedup - answer.step_compressed) / setup.model.layers
 
@@ -251,7 +251,7 @@ def gpqa_speedup() -> float:
 
 
 def disagreements() -> Table:
-    """Where the paper's own numbers disagree with each other, or with what they are of."""
+    """List the disagreements of the paper's numbers with each other and with their sources."""
     return Table(
         title="Where the paper's own numbers disagree",
         header=("where", "it says", "but"),
@@ -260,7 +260,9 @@ def disagreements() -> Table:
 
 
 def summary(synthesis: Sequence[Synthesis] | None = None) -> Table:
-    """Every figure: the paper's, ours (decoders as in :func:`decoders_of`), the difference, why."""
+    """Summarise every figure: the paper's, ours (decoders as in :func:`decoders_of`), why they
+    differ.
+    """
     silicon, watts = decoders_of(synthesis)
     low, high = _range(paper_cells())
     found = capacity(load_device("rtx4090"))

@@ -1,4 +1,4 @@
-"""What the paper states, from ``paper.toml``."""
+"""Read the paper's figures from ``paper.toml``."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from cassandra_spec.system.files import HERE, read_toml
 
 @cache
 def paper() -> Mapping[str, Any]:
-    """All of it."""
+    """Return ``paper.toml``, parsed."""
     return read_toml(HERE / "figures" / "paper.toml")
 
 
 def claim(name: str) -> float:
-    """One figure of its text."""
+    """Return a figure from the paper's text."""
     return float(paper()["figures"][name])
 
 
 def lengths(name: str) -> tuple[int, int]:
-    """Tokens of prompt and output in its Table I; an unknown name lists the known ones."""
+    """Return the prompt and output lengths of a workload in Table I, in tokens."""
     known = paper()["lengths"]
     if name not in known:
         unknown("workload", name, known)

@@ -27,7 +27,7 @@ _SPEED = "decoding, times BF16"
 
 
 def plots() -> Iterator[Plot]:
-    """Every plot of ``casspec system reproduce``."""
+    """Yield every plot of ``casspec system reproduce``."""
     yield _figure_3()
     yield from _figure_12()
     yield _figure_13()

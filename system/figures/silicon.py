@@ -18,7 +18,7 @@ from cassandra_spec.system.errors import SystemModelError, check_count, check_nu
 from cassandra_spec.system.files import HERE, constant, read_json, read_toml
 
 REPORTS = HERE / "records" / "synthesis"
-"""The reports that come with the package, as ``make synth`` wrote them."""
+"""The bundled reports of ``make synth``."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,10 +26,10 @@ class Synthesis:
     """A decoder in some library."""
 
     name: str  # lanes and schemes, for people
-    schemes: tuple[str, ...]  # that it decodes
+    schemes: tuple[str, ...]  # schemes that it decodes
     lanes: int  # values in a cycle of a draft, where nothing holds it up
     gates: float  # gate equivalents of the netlist that was timed
-    flip_flops: int  # of it
+    flip_flops: int  # number of flip-flops
     energy: float | None  # J of a cycle, without leakage; None in a report without power
     activity: str  # the activity that the energy is of
     library: str  # the library's name
@@ -45,7 +45,7 @@ class Synthesis:
 
 
 def load_reports(path: Path = REPORTS) -> list[Synthesis]:
-    """A report, or all of a folder that ``make synth`` wrote, most lanes last.
+    """Load a report, or all reports of a folder of ``make synth``, by ascending number of lanes.
 
     Raises:
         SystemModelError: a file is no such report, or the folder has none.
@@ -82,7 +82,7 @@ def _report(path: Path) -> Synthesis:
 
 
 def _energy(content: Mapping[str, Any]) -> float | None:
-    """Joules of a cycle; the period is in ns."""
+    """Return the joules per cycle; the period is in ns."""
     if "power" not in content:
         return None
     power = content["power"]
@@ -119,7 +119,7 @@ def _energy_of_node(node: int, voltage: float) -> float:
 
 
 def _library(name: str) -> Mapping[str, Any]:
-    """What is known of a library."""
+    """Return the constants of a cell library."""
     known: Mapping[str, Mapping[str, Any]] = _scaling()["libraries"]
     if name not in known:
         unknown("library", name, known)
@@ -147,7 +147,7 @@ def energy_factor(library: str) -> float:
 
 
 def classical_factor(library: str) -> float:
-    """The same by the classical rule: capacitance shrinks with the node, energy is C V^2."""
+    """Return the factor by the classical rule: capacitance follows the node, energy is C V^2."""
     node, voltage = _supply(library)
     to, supply = _value(_scaling(), "node", "nm"), _value(_scaling(), "voltage", "V")
     return to / node * (supply / voltage) ** 2

@@ -22,12 +22,16 @@ MODES = ("draft", "target")
 
 
 def decoders_needed(rate: float) -> int:
-    """Decoders of ``rate`` values per cycle that fill the paper's scratchpad with BF16 values."""
+    """Return how many decoders of ``rate`` values per cycle fill the paper's scratchpad with
+    BF16.
+    """
     return math.ceil(claim("scratchpad") / 2 / rate)
 
 
 def rate_of(report: Synthesis, rates: dict[str, Rates], mode: str = "draft") -> float:
-    """Values per cycle in drafts or targets: of the lanes, the share measured with 16 of them."""
+    """Return the values per cycle of drafts or targets: the lanes times the share measured with
+    16.
+    """
     return report.lanes * min(getattr(rates[scheme], mode) for scheme in report.schemes) / 16
 
 

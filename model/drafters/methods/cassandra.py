@@ -29,5 +29,5 @@ class Cassandra(Method, name="cassandra"):
     own: bool = False  # keys and values of its own instead of the target's
 
     def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
-        """The draft view needs no memory of its own."""
+        """Prepare the draft view, which needs no memory of its own."""
         return _PreparedView(lm, own=self.own)

@@ -48,14 +48,14 @@ class _ExitNorm(torch.nn.Module):
 
 
 def _at_exit(network: Any, exits: Exits, layer: int) -> Any:
-    """A clone of a network that ends at an exit."""
+    """Clone a network that ends at an exit."""
     network.model.layers = network.model.layers[:layer]
     network.model.norm = _ExitNorm(exits.heads[layer], network.model.norm)
     return network
 
 
 def _read(path: Path, lm: CassandraForCausalLM) -> Exits:
-    """Exits of a file for a model, in BF16."""
+    """Read the exits of a model from a file, in BF16."""
     exits = open_exits(path, lm.folder)
     for head in exits.heads.values():
         head.bfloat16()
@@ -73,7 +73,7 @@ class EarlyExit(Method, name="exit"):
     view: bool = False  # layers of the draft view instead of the target's
 
     def check_model(self, lm: CassandraForCausalLM) -> None:
-        """The exits must be of the model."""
+        """Check that the exits belong to the model."""
         self._exit(lm)
 
     def _exit(self, lm: CassandraForCausalLM) -> tuple[Exits, int]:
@@ -84,7 +84,7 @@ class EarlyExit(Method, name="exit"):
         return exits, layer
 
     def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
-        """The layers are the target's own; the exits are extra."""
+        """Prepare the exits; their layers are the target's own."""
         exits, layer = self._exit(lm)
         network = _at_exit(clone(lm, draft=self.view), exits, layer)
         prepared = PreparedNetwork(
@@ -123,11 +123,11 @@ class CascadeExit(Method, name="cascade"):
             raise CassandraError(f"draft must be model with {self.name}, not {settings.draft}")
 
     def check_model(self, lm: CassandraForCausalLM) -> None:
-        """The exits must be of the model."""
+        """Check that the exits belong to the model."""
         _read(self.file, lm)
 
     def prepare(self, lm: CassandraForCausalLM) -> PreparedCascade:
-        """The layers are the target's own; the exits are extra."""
+        """Prepare the exits; their layers are the target's own."""
         exits = _read(self.file, lm)
         thresholds = dict.fromkeys(exits.layers, self.threshold)
         return PreparedCascade(
@@ -167,7 +167,7 @@ class PreparedCascade(PreparedNetwork):
         random: np.random.Generator,
         table: Candidates | None = None,
     ) -> Drafter:
-        """Chains, one pass a token."""
+        """Make a drafter of chains, with one pass per token."""
         cascade = Cascade(
             self._lm.network,
             self._exits,
@@ -182,7 +182,7 @@ class PreparedCascade(PreparedNetwork):
         return _CascadeDrafter(LevelDrafter(None, view, policy, settings), cascade, view)
 
     def alone(self) -> Speaker:
-        """The lossy cascade."""
+        """Return the lossy cascade."""
         return self._cascade
 
     def _cascade(
@@ -200,7 +200,9 @@ class PreparedCascade(PreparedNetwork):
         return tokens, len(tokens)
 
     def draft_cost(self, position: int, drafted: DraftPass) -> PassCost:
-        """What a draft pass of a round at ``position`` costs: all its segments, and one head."""
+        """Return the cost of a draft pass of a round at ``position``: all its segments, and one
+        head.
+        """
         if not isinstance(drafted, CascadePass):
             return super().draft_cost(position, drafted)
         total = self._end.cost(position + drafted.start, 1)
@@ -221,7 +223,7 @@ class _CascadeView(PassView):
         self.segments: list[tuple[Segment, ...]] = []
 
     def draft(self, pending: int, nodes: Sequence[Node], position: int) -> torch.Tensor:
-        """Logits [1, vocabulary] of one token."""
+        """Compute the logits [1, vocabulary] of one token."""
         assert not nodes, "a cascade drafts chains"
         step = self._cascade.step(pending)
         self._confidence = step.confidence
@@ -232,7 +234,7 @@ class _CascadeView(PassView):
         return self._confidence - self._least
 
     def keep(self, path: Sequence[int]) -> None:
-        """A chain has no branches."""
+        """Keep the drafted path; a chain has no branches to drop."""
 
 
 class _CascadeDrafter:
@@ -262,13 +264,13 @@ def _bytes_of(head: Exit) -> int:
 
 
 def _size_of(layer: Any, lm: CassandraForCausalLM) -> NetworkSize:
-    """The size of one layer of a model."""
+    """Return the size of one layer of a model."""
     alone = types.SimpleNamespace(modules=layer.modules, config=lm.network.config)
     return NetworkSize.of(alone)
 
 
 def _less(whole: NetworkSize, parts: Sequence[NetworkSize]) -> NetworkSize:
-    """What is left of a size without some parts."""
+    """Subtract parts from a size."""
     fields = [field.name for field in dataclasses.fields(NetworkSize)]
     return NetworkSize(
         **{name: getattr(whole, name) - sum(getattr(p, name) for p in parts) for name in fields}
@@ -276,7 +278,7 @@ def _less(whole: NetworkSize, parts: Sequence[NetworkSize]) -> NetworkSize:
 
 
 def _view_size(lm: CassandraForCausalLM, network: Any) -> NetworkSize:
-    """The size of layers of the draft view: their share of what it reads of all packed layers."""
+    """Return the size of layers of the draft view: their share of its bytes of packed layers."""
     whole = NetworkSize.of(lm.network)
     size = NetworkSize.of(network)
     weights = lm.costs.weights

@@ -1,11 +1,11 @@
-"""FractalLLM: a compressed copy of all layers within some layers of the target.
+"""Draft with FractalLLM: a compressed copy of all layers within some layers of the target.
 
-One phase drafts w + n + 1 tokens. The last token and w slots of no meaning go through the target's
-layers. Before layer i_k (k = 1 to n, evenly spaced) the copy takes over: its upper layers and head
-say a token for every row, which is one token more than there were slots; its embedding and lower
-layers make the hidden states of these tokens, and the last token's own hidden state goes on. So the
-window is w + k after the k-th fractal layer, and the target's head says w + n + 1 tokens. Each
-fractal layer makes one more of them right, as far as the copy agrees with the target.
+One phase drafts w + n + 1 tokens. The last token and w placeholder slots pass the target's layers.
+Before layer i_k (k = 1 to n, evenly spaced) the copy takes over: its upper layers and head predict
+a token for every row, one token more than there were slots; its embedding and lower layers compute
+the hidden states of these tokens, and the last token keeps its own hidden state. So the window is w
++ k after the k-th fractal layer, and the target's head predicts w + n + 1 tokens. Each fractal
+layer makes one more of them correct, as far as the copy agrees with the target.
 
 Keys and values of the prefix are the target's, for the copy, too: no hidden state of the prefix
 changes, so those of the target's layers are exact.
@@ -50,7 +50,7 @@ class Fractal(Method, name="fractal"):
     w: int = 7
     bits: int = 8
     group: int = 64  # inputs that share a scale
-    slots: Literal["last", "end", "rest"] = "last"  # what the slots hold at first: the last token,
+    slots: Literal["last", "end", "rest"] = "last"  # initial content of the slots: the last token,
     # 0, or what was drafted behind the first rejected token
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class Fractal(Method, name="fractal"):
             raise CassandraError(f"bits must be 4, 8 or 16, not {self.bits}")
 
     def check_model(self, lm: CassandraForCausalLM) -> None:
-        """The model must have the layers, and room for a window."""
+        """Check that the model has the layers, and room for a window."""
         require_stack(lm.network)
         count, most = len(lm.network.model.layers), lm.network.config.max_position_embeddings
         if self.n > count:
@@ -72,7 +72,7 @@ class Fractal(Method, name="fractal"):
             )
 
     def prepare(self, lm: CassandraForCausalLM) -> Prepared:
-        """The copy is memory beside the target, once for all fractal layers."""
+        """Prepare the copy, which takes memory beside the target, once for all fractal layers."""
         self.check_model(lm)
         return _Prepared(lm, self)
 
@@ -100,7 +100,9 @@ class _Prepared(Prepared):
         return FractalDrafter(target, copy, self._method, session.cache.capacity)
 
     def draft_cost(self, position: int, drafted: DraftPass) -> PassCost:
-        """All layers and the head of the copy n times, and of the target once."""
+        """Return the cost of all layers and the head, n times in the copy and once in the
+        target.
+        """
         rows = [drafted.rows - self._method.n + k for k in range(self._method.n + 1)]
         copies = [self._size.cost(position, max(count, 1)) for count in rows[:-1]]
         config = self._network.config
@@ -116,7 +118,7 @@ class _Prepared(Prepared):
 
 
 def _fractal_layers(layers: int, n: int) -> list[int]:
-    """Numbers from 0 of the layers before which the copy is inserted."""
+    """Return the numbers, from 0, of the layers before which the copy is inserted."""
     return [(k + 1) * layers // n - 1 for k in range(n)]
 
 
@@ -130,7 +132,7 @@ class FractalDrafter:
 
     @torch.inference_mode()
     def propose(self, context: Sequence[int], budget: int) -> Proposal:
-        """A chain of w + n + 1 tokens, fewer at the end of a reply."""
+        """Propose a chain of w + n + 1 tokens, or fewer at the end of a reply."""
         if not budget:
             return Proposal()
         pending, position = context[-1], len(context) - 1
@@ -148,13 +150,13 @@ class FractalDrafter:
         return dataclasses.replace(chain, passes=(DraftPass(0, len(margins)),))
 
     def _slots(self, pending: int) -> list[int]:
-        """The tokens that the slots hold at first."""
+        """Return the initial tokens of the slots."""
         rest = self._rest if self._method.slots == "rest" else []
         slot = 0 if self._method.slots == "end" else pending
         return [*rest, *[slot] * self._method.w][: self._method.w]
 
     def _fractal(self, hidden: torch.Tensor, position: int, layer: int) -> list[int]:
-        """A token after every row, by the copy's upper layers and head."""
+        """Predict a token after every row by the copy's upper layers and head."""
         upper = self._copy.run(hidden, position, range(layer, self._copy.count))
         found: list[int] = self._copy.logits(upper, position).argmax(-1).tolist()
         return found
@@ -162,7 +164,7 @@ class FractalDrafter:
     def _merged(
         self, hidden: torch.Tensor, tokens: list[int], position: int, layer: int
     ) -> torch.Tensor:
-        """The last token's own hidden state, and the new tokens' by the copy's lower layers."""
+        """Join the last token's hidden state and those of new tokens by the copy's lower layers."""
         embedded = self._copy.embed(tokens)
         lower = self._copy.run(embedded, position + 1, range(layer))
         return torch.cat([hidden[:1], lower])

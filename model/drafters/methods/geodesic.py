@@ -35,7 +35,7 @@ class Geodesic(Method, name="geodesic"):
     own: bool = False  # keys and values of its own instead of the target's
 
     def check_model(self, lm: CassandraForCausalLM) -> None:
-        """The rank must be within the dimension, and a text be there to read."""
+        """Check that the rank is within the dimension and that there is a text to read."""
         check_rank(self.rank, lm.network)
         if self.by == "activations":
             self._text(lm)
@@ -46,13 +46,13 @@ class Geodesic(Method, name="geodesic"):
         return read_text(Path(self.text) if self.text else None)
 
     def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
-        """Factors are computed here; that is the training."""
+        """Compute the factors, which is the training."""
         self.check_model(lm)
         begin = time.monotonic()
         return self.of_grams(lm, self.grams(lm), begin)
 
     def grams(self, lm: CassandraForCausalLM) -> Grams | None:
-        """What the activations say; None by weights."""
+        """Gather the Gram matrices of activations; None if factors come from weights."""
         if self.by == "weights":
             return None
         asked = Calibration(samples=self.samples, length=self.length)
@@ -61,7 +61,7 @@ class Geodesic(Method, name="geodesic"):
     def of_grams(
         self, lm: CassandraForCausalLM, grams: Grams | None, begin: float | None = None
     ) -> PreparedNetwork:
-        """The draft of Gram matrices that are known, since a time on the monotonic clock."""
+        """Build the draft from known Gram matrices; ``begin`` is the start time, monotonic."""
         begin = time.monotonic() if begin is None else begin
         network = project(lm, self.rank, grams if self.by == "activations" else None)
         made = [module for module in network.modules() if isinstance(module, LowRank)]

@@ -25,7 +25,7 @@ class _Integer(Method):
             raise CassandraError(f"group must be at least 1, not {self.group}")
 
     def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
-        """The copy is memory beside the target."""
+        """Prepare the copy, which takes memory beside the target."""
         network = quantized_clone(lm, bits=self.bits, group=self.group)
         return PreparedNetwork(lm, network, own=self.own, memory=stored_bytes(network))
 

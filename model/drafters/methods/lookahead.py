@@ -41,7 +41,7 @@ class Lookahead(Method, name="lookahead"):
                 raise CassandraError(f"{name} must be at least {least}, not {getattr(self, name)}")
 
     def check_model(self, lm: CassandraForCausalLM) -> None:
-        """The window must fit the context."""
+        """Check that the window fits the context."""
         most = lm.network.config.max_position_embeddings
         if self.window + self.ngram > most:
             raise CassandraError(
@@ -50,7 +50,7 @@ class Lookahead(Method, name="lookahead"):
             )
 
     def prepare(self, lm: CassandraForCausalLM) -> Prepared:
-        """Nothing to prepare."""
+        """Return the method, which needs no preparation."""
         self.check_model(lm)
         return _Prepared(lm, self)
 

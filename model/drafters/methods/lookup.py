@@ -16,5 +16,5 @@ class Lookup(Method, name="lookup"):
     compared = ("lookup@7",)
 
     def prepare(self, lm: CassandraForCausalLM) -> PreparedLow:
-        """Nothing to prepare."""
+        """Return the method, which needs no preparation."""
         return PreparedLow(lm, sources=(COPIES,))

@@ -21,7 +21,7 @@ class Model(Method, name="model"):
     path: Path = Path()
 
     def check_model(self, lm: CassandraForCausalLM) -> None:
-        """The draft model's vocabulary must be the target's."""
+        """Check that the draft model has the target's vocabulary."""
         if self.path == Path():
             raise CassandraError("path must be the directory of a draft model, not left out")
         tokens, expected = read_config(self.path)["vocab_size"], lm.network.config.vocab_size

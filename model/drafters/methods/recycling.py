@@ -27,5 +27,5 @@ class Recycling(Method, name="recycling"):
             raise CassandraError(f"branches must be from 1 to {BRANCHES}, not {self.branches}")
 
     def prepare(self, lm: CassandraForCausalLM) -> PreparedLow:
-        """Nothing to prepare."""
+        """Return the method, which needs no preparation."""
         return PreparedLow(lm, sources=(RECYCLED,), nodes=self.nodes, branches=self.branches)

@@ -37,12 +37,12 @@ class _Nothing(torch.nn.Module):
     """Adds nothing to the residual stream, in the place of attention or a feed-forward part."""
 
     def forward(self, x: torch.Tensor | None = None, **arguments: Any) -> Any:
-        """Zeros like ``x``, or like ``hidden_states`` with None beside them."""
+        """Return zeros like ``x``, or like ``hidden_states`` (with None as attention weights)."""
         return (torch.zeros_like(arguments["hidden_states"]), None) if x is None else x * 0
 
 
 def without(lm: CassandraForCausalLM, parts: set[Part]) -> Any:
-    """A clone of the target without some parts of its layers."""
+    """Clone the target without some parts of its layers."""
     network = clone(lm)
     for name, number in parts:
         setattr(network.model.layers[number], name, _Nothing())
@@ -60,7 +60,7 @@ class Skip(Method, name="skip"):
     attention: tuple[int, ...] = ()
     mlp: tuple[int, ...] = ()
     search: int = 0  # development prompts to search the set with
-    share: float = 0.1  # of the weights that a searched set leaves out, at least
+    share: float = 0.1  # smallest share of the weights that a searched set leaves out
     own: bool = False  # keys and values of its own instead of the target's
 
     def __post_init__(self) -> None:
@@ -74,12 +74,12 @@ class Skip(Method, name="skip"):
 
     @property
     def parts(self) -> set[Part]:
-        """Everything that is left out."""
+        """Return all skipped parts."""
         attention = {("self_attn", n) for n in (*self.layers, *self.attention)}
         return attention | {("mlp", n) for n in (*self.layers, *self.mlp)}
 
     def check_model(self, lm: CassandraForCausalLM) -> None:
-        """The model must have the layers."""
+        """Check that the model has the layers."""
         count = len(lm.network.model.layers)
         for _, number in sorted(self.parts):
             if not 0 <= number < count:
@@ -102,7 +102,7 @@ class Skip(Method, name="skip"):
 
 
 def written(parts: set[Part]) -> str:
-    """A set of parts as the options of the method."""
+    """Format a set of parts as the options of the method."""
     numbers = {
         key: ",".join(str(n) for name, n in sorted(parts) if name == kind)
         for key, kind in {"attention": "self_attn", "mlp": "mlp"}.items()
@@ -126,7 +126,7 @@ class Search:
         self._most = (1 - share) * self._bytes
 
     def run(self) -> set[Part]:
-        """The parts to leave out."""
+        """Search the parts to skip."""
         every = [(kind, n) for kind in ("self_attn", "mlp") for n in range(self._layers)]
         order = sorted(every, key=lambda part: -self.agreement({part})[0])
         chosen = set[Part]()
@@ -151,6 +151,6 @@ class Search:
         return sum(map(operator.eq, said, answers)) / len(answers), read
 
     def speedup(self, parts: set[Part]) -> float:
-        """The expected traffic speed-up at the best gamma, without keys and values."""
+        """Return the expected traffic speed-up at the best gamma, without keys and values."""
         a, c = self.agreement(parts)
         return max(sum(a**n for n in range(g + 1)) / (g * c + 1) for g in _GAMMAS)

@@ -33,7 +33,7 @@ class Sparse(Method, name="sparse"):
                 raise CassandraError(f"{name} must be at least {least}, not {getattr(self, name)}")
 
     def check_model(self, lm: CassandraForCausalLM) -> None:
-        """What is seen must fit the context."""
+        """Check that the visible positions fit the context."""
         most = lm.network.config.max_position_embeddings
         if self.sinks + self.window > most:
             raise CassandraError(
@@ -42,7 +42,7 @@ class Sparse(Method, name="sparse"):
             )
 
     def prepare(self, lm: CassandraForCausalLM) -> PreparedNetwork:
-        """No memory of its own: it reads the target's weights and cache."""
+        """Prepare the draft, which reads the target's weights and cache."""
         self.check_model(lm)
         return _Prepared(lm, self)
 
@@ -56,10 +56,10 @@ class _Prepared(PreparedNetwork):
         return _SparseCache(session.cache, self._method)
 
     def alone(self) -> None:
-        """Its rounds begin with a whole cache."""
+        """Return None: rounds need the target's whole cache."""
 
     def draft_cost(self, position: int, drafted: DraftPass) -> PassCost:
-        """With ``top``, all keys are read, and the values of the chosen positions."""
+        """Return the cost of a draft pass; with ``top``, of all keys and the chosen values."""
         whole, method = super().draft_cost(position, drafted), self._method
         seen = position + drafted.start + drafted.rows
         part = min(1.0, (method.sinks + method.window + method.top + drafted.rows - 1) / seen)
@@ -71,7 +71,7 @@ class _Prepared(PreparedNetwork):
 
 
 class _SparseCache:
-    """A session's keys and values, of which rows see a part."""
+    """A view of a session's keys and values; rows see a part of them."""
 
     def __init__(self, cache: KeyValueCache, method: Sparse) -> None:
         self._cache, self._method = cache, method
@@ -82,7 +82,7 @@ class _SparseCache:
     def seen(
         self, layer: int, position: int, window: int | None, query: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values [heads, chosen, dimensions] that a query [heads, dimensions] sees."""
+        """Return the keys and values [heads, chosen, dimensions] of a query [heads, dimensions]."""
         keys, values = self._cache.seen(layer, position, window, query)
         sinks, recent = self._method.sinks, max(keys.shape[1] - self._method.window, 0)
         if recent <= sinks:

@@ -46,7 +46,7 @@ class _OfTable(Method):
         self._table(lm)
 
     def _table(self, lm: CassandraForCausalLM) -> Candidates:
-        """The table, checked to be of the model."""
+        """Open the table and check that it belongs to the model."""
         if self.table is not None:
             return open_table(self.table, lm.folder)
         if lm.table is None:
@@ -68,7 +68,7 @@ class TableChain(_OfTable, name="ott-od"):
             raise CassandraError(f"threshold must be from 0 to 1, not {self.threshold}")
 
     def prepare(self, lm: CassandraForCausalLM) -> PreparedChain:
-        """No pass drafts."""
+        """Prepare the table; drafting takes no pass."""
         return PreparedChain(lm, self._table(lm), self)
 
 
@@ -83,13 +83,13 @@ class PreparedChain(PreparedLow):
         self.prefix_only = not (method.copies or method.threshold)
 
     def predictions(self, tokens: Sequence[int], last: int) -> list[int]:
-        """The table's token after each of the last ones, -1 where it has none."""
+        """Return the table's token after each of the last ones, -1 if it has no entry."""
         ends = range(len(tokens) - last + 1, len(tokens) + 1)
         chains = [self._chain(tokens[:end], 1) for end in ends]
         return [chain[0].token if chain else -1 for chain in chains]
 
     def chain_length(self, tokens: Sequence[int], most: int) -> int:
-        """As far as the table goes."""
+        """Return the length of the table's chain."""
         return len(self._chain(tokens, most))
 
     def _chain(self, tokens: Sequence[int], most: int) -> list[Node]:
@@ -133,7 +133,7 @@ class TableSwarm(_OfTable, name="ott-swarm"):
             raise CassandraError(f"branches must be from 1 to {_MOST}, not {self.branches}")
 
     def prepare(self, lm: CassandraForCausalLM) -> PreparedSwarm:
-        """No pass drafts."""
+        """Prepare the table; drafting takes no pass."""
         return PreparedSwarm(lm, self._table(lm), self.branches)
 
 
@@ -151,7 +151,7 @@ class PreparedSwarm(Prepared):
         random: np.random.Generator,
         table: Candidates | None = None,
     ) -> Drafter:
-        """A chain of gamma slots at most."""
+        """Make a drafter of chains of at most gamma slots."""
         length = settings.levels.rows if settings.gamma == "adaptive" else int(settings.gamma)
         return SwarmDrafter(self._table, length, self._branches, settings.stop_tokens)
 
@@ -171,7 +171,7 @@ class SwarmDrafter:
         self._stops = stop_tokens
 
     def propose(self, context: Sequence[int], budget: int) -> Proposal:
-        """The chain first, then the leaves by rank; at most ``budget`` nodes."""
+        """Propose the chain, then the leaves by rank, at most ``budget`` nodes."""
         tail, chain, sure = list(context[-_REACH:]), list[Node](), 1.0
         beside: list[list[Node]] = [[] for _ in range(self._branches - 1)]  # by rank
         while len(chain) < min(self._length, budget):
@@ -188,4 +188,4 @@ class SwarmDrafter:
         return Proposal(nodes=tuple([*chain, *leaves][:budget]))
 
     def observe(self, outcome: Outcome) -> None:
-        """A table does not change."""
+        """Ignore the outcome; a table does not change."""
