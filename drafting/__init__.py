@@ -1,6 +1,6 @@
-"""Drafting: settings, proposals, policies and figures, as both runtimes use them.
+"""Drafting: settings, proposals, policies and metrics, shared by both runtimes.
 
-Nothing here needs torch. ``docs/development.md``, "Add a draft method", says how the parts fit.
+Nothing here needs torch. ``docs/development.md``, "Add a draft method", explains how the parts fit.
 """
 
 from cassandra_spec.drafting.choosing import Chooser, Score, score

@@ -1,4 +1,4 @@
-"""Text from code that nobody has read, such as chat templates: computed within limits."""
+"""Compute text with untrusted code, such as chat templates, within limits of time and memory."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from typing import Any, NoReturn
 
 from cassandra_spec.golden.errors import CassandraError
 
-_MEMORY = 1 << 29  # bytes that the child may take beyond what this process has
+_MEMORY = 1 << 29  # bytes that the child may allocate beyond this process's usage
 _PIECE = 1 << 16
-_LENGTH = 8  # bytes, before what goes through a pipe
-_IDLE = 60.0  # seconds after which a child that nobody asks ends
-_LOOK = 5.0  # seconds after which it looks whether its parent is still there
+_LENGTH = 8  # bytes of the length prefix of each pipe message
+_IDLE = 60.0  # seconds without a request after which a child exits
+_LOOK = 5.0  # seconds between two checks that the parent is alive
 
 
 class TextChild:
-    """A child process that computes texts, one after another, and is killed at a limit.
+    """Run untrusted text computations in a child process that is killed at a limit.
 
-    It is forked at the first request, keeps what computing leaves behind (compiled templates), and
-    holds no file, socket or terminal of this process. It ends when it was idle for a minute, and
-    with this process. Threads may share it: requests wait for each other.
+    The child is forked at the first request and keeps its caches (compiled templates) between
+    requests. It holds no file, socket or terminal of this process. It exits after a minute without
+    requests, and when this process exits. Threads may share it: requests are served one at a time.
     """
 
     def __init__(self, name: str) -> None:
-        """``name``: the subject of errors."""
+        """Set the subject of error messages to ``name``."""
         self._name = name
         self._lock = threading.Lock()
         self._forked: _Forked | None = None
@@ -40,11 +40,13 @@ class TextChild:
     def text(
         self, compute: Callable[[Any], str], request: Any, *, seconds: float, size: int
     ) -> str:
-        """What ``compute`` makes of a ``request``, which JSON can express.
+        """Return ``compute(request)``, computed in the child; ``request`` must be serializable as
+        JSON.
 
-        A child that is there goes on with the ``compute`` that it was forked with. ``seconds`` are
-        of the clock, ``size`` is bytes of UTF-8. Raises :class:`CassandraError` if a limit is
-        reached or ``compute`` raises; the child ends then, and the next request has another one.
+        A running child keeps the ``compute`` that it was forked with. ``seconds`` limits wall-clock
+        time, ``size`` the UTF-8 bytes of the result. Raises :class:`CassandraError` if a limit is
+        reached or ``compute`` raises; the child is then killed, and the next request forks a new
+        one.
         """
         with self._lock:
             if self._forked is None or not self._forked.usable:
@@ -60,7 +62,7 @@ class TextChild:
         return self._checked(data, seconds, size)
 
     def end(self) -> None:
-        """End the child; nothing is left of it."""
+        """Kill the child and close its pipes."""
         if self._forked is not None:
             self._forked.end()
             self._forked = None
@@ -79,7 +81,7 @@ class TextChild:
 
 
 class _Forked:
-    """One child, as its parent sees it."""
+    """A child process, from its parent's side."""
 
     def __init__(self, compute: Callable[[Any], str]) -> None:
         answers, writing = os.pipe()
@@ -95,14 +97,14 @@ class _Forked:
 
     @property
     def usable(self) -> bool:
-        """Whether it is this process's, and has not been idle for so long that it may end."""
+        """True if this process owns the child and the child is not about to exit from idleness."""
         return self._owner == os.getpid() and time.monotonic() - self._used < _IDLE / 2
 
     def ask(self, request: Any, seconds: float, size: int) -> bytes | None:
-        """A sign, + or -, and a text, cut off above ``size``; None if it is not there in time."""
+        """Return the status byte (+ or -) and the text, cut above ``size``; None at a timeout."""
         end = time.monotonic() + seconds
         body = json.dumps([seconds, request]).encode()
-        with contextlib.suppress(BrokenPipeError):  # it has died, and its answer ends, too
+        with contextlib.suppress(BrokenPipeError):  # the child has died; reading ends too
             _write(self._requests, body)
         head = _read(self._answers, end, _LENGTH)
         length = min(int.from_bytes(head or b"", "little"), size + 2)
@@ -112,7 +114,7 @@ class _Forked:
 
 
 def _end(child: int, requests: int, answers: int, owner: int) -> None:
-    """Close the pipes; in the process that forked it, kill the child and wait for it."""
+    """Close the pipes; in the process that forked the child, also kill it and wait for it."""
     os.close(requests)
     os.close(answers)
     if os.getpid() == owner:
@@ -127,7 +129,7 @@ def _write(pipe: int, data: bytes) -> None:
 
 
 def _read(pipe: int, end: float, size: int) -> bytes | None:
-    """``size`` bytes, fewer if no more come; None if they are not there in time."""
+    """Read ``size`` bytes, fewer at end of file; return None after a timeout."""
     data = bytearray()
     while len(data) < size:
         ready, _, _ = select.select([pipe], [], [], max(end - time.monotonic(), 0))
@@ -144,7 +146,7 @@ def _read(pipe: int, end: float, size: int) -> bytes | None:
 
 
 def _serve(compute: Callable[[Any], str], reading: int, writing: int) -> NoReturn:
-    """Answer requests until there are none: nothing but the pipe is written, nothing cleaned up."""
+    """Answer requests until the pipe closes; write only to the pipe and skip all exit handlers."""
     try:
         _detach(reading, writing)
         while (body := _next_request(reading)) is not None:
@@ -154,16 +156,16 @@ def _serve(compute: Callable[[Any], str], reading: int, writing: int) -> NoRetur
 
 
 def _detach(*kept: int) -> None:
-    """Let go of the parent's files, signals and memory."""
+    """Close the parent's files, reset its signal handlers and limit memory."""
     signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the parent's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(null, stream)
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
         if int(name) > 2 and int(name) not in kept:
-            with contextlib.suppress(OSError):  # that of the list itself
+            with contextlib.suppress(OSError):  # the descriptor of this listing is already closed
                 os.close(int(name))
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
         used = int(file.read().split()[0]) * resource.getpagesize()
@@ -176,7 +178,7 @@ def _limit(what: int, most: int) -> None:
 
 
 def _next_request(reading: int) -> bytes | None:
-    """What comes next; None if it does not, or the parent has gone."""
+    """Read the next request; return None at end of file or if the parent has exited."""
     parent, end = os.getppid(), time.monotonic() + _IDLE
     while not select.select([reading], [], [], _LOOK)[0]:
         if time.monotonic() > end or os.getppid() != parent:
@@ -191,6 +193,6 @@ def _answer(compute: Callable[[Any], str], body: bytes) -> bytes:
         used = resource.getrusage(resource.RUSAGE_SELF)
         _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime + seconds) + 2)
         answer = "+" + compute(request)
-    except BaseException as error:  # whatever it is, the parent says it
+    except BaseException as error:  # any error is reported to the parent
         answer = "-" + " ".join(f"{type(error).__name__}: {error}"[:200].split())
     return answer.encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""The tokens of one reply, chosen from rows of the target's logits."""
+"""Choose the tokens of one reply from rows of the target's logits."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from cassandra_spec.golden import CassandraError
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """Log-probabilities of the target where a token stands: float32 values, no processors."""
+    """Log-probabilities of the target at one position: float32, before processors."""
 
     token: int
-    logprob: float | None  # None: the first token of a prompt, which nothing precedes
-    top: tuple[tuple[int, float], ...]  # the likeliest tokens, the likeliest first
+    logprob: float | None  # None for the first token of a prompt
+    top: tuple[tuple[int, float], ...]  # top tokens, most probable first
 
 
 def score(logits: Logits, token: int, count: int) -> Score:
-    """Return the log-probabilities of ``token`` and of the ``count`` likeliest tokens.
+    """Return the log-probabilities of ``token`` and of the ``count`` most probable tokens.
 
     They depend on the row alone, bit for bit.
     """
@@ -49,7 +49,7 @@ def score(logits: Logits, token: int, count: int) -> Score:
 
 
 class _Lazy(dict[int, int]):
-    """Values that are computed when they are first asked for."""
+    """Sequence whose values are computed at first access."""
 
     def __init__(self, compute: Callable[[int], int]) -> None:
         self._compute = compute
@@ -60,11 +60,11 @@ class _Lazy(dict[int, int]):
 
 
 class Chooser:
-    """Chooses the tokens of one reply, with its processors, randomness and log-probabilities.
+    """Choose the tokens of one reply: apply processors, sample, and record log-probabilities.
 
-    ``scores`` get the log-probabilities of the tokens, those of the prompt first if the settings
-    ask for them. It walks down the path that wins, row by row: each row is processed when all
-    tokens before it are certain, so a state of a processor never goes back.
+    ``scores`` receives the log-probabilities of the tokens, beginning with the prompt's if the
+    settings ask for them. Rows are processed along the accepted path only, each after all tokens
+    before it are final, so the state of a processor never has to be rolled back.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class Chooser:
         self._states = [each.begin(prompt) for each in settings.processors]
         grammars = [each for each in self._states if isinstance(each, GrammarState)]
         self._grammar = grammars[0] if grammars else None
-        self._over = False  # a stop token was taken
+        self._over = False  # a stop token was chosen
         self._scores: list[Score] = [] if scores is None else scores
-        self._chosen: list[Score] = []  # since the last tokens that were emitted
+        self._chosen: list[Score] = []  # since the last emitted tokens
         if settings.prompt_logprobs:
             self._scores.append(Score(prompt[0], None, ()))
 
@@ -104,10 +104,11 @@ class Chooser:
         return tuple(range(n)), last
 
     def propose(self, draft: Callable[[], Proposal], budget: int) -> Proposal:
-        """Return a proposal of at most ``budget`` nodes that a grammar has completed.
+        """Return a proposal of at most ``budget`` nodes, including the tokens that a grammar
+        forces.
 
-        ``draft`` makes one. It is not asked where the grammar is certain of the next token, or
-        where there is nothing to draft.
+        ``draft`` is called for the proposal, except where the grammar determines the next token or
+        the budget is zero.
         """
         state = self._grammar
         if state is None or not (budget and self._settings.drafts_grammar):
@@ -115,10 +116,10 @@ class Chooser:
         return guided(Proposal() if state.guess() is not None else draft(), state, budget)
 
     def forced(self, most: int) -> list[int]:
-        """Take and return the next tokens that a grammar forces, at most ``most``.
+        """Append the next tokens that a grammar forces, at most ``most``, and return them.
 
-        No logits can change them, so they need no row that chooses them. A reply has them one by
-        one if it draws a random number for each, or needs their log-probabilities.
+        No logits can change them, so they need no row of the target. A reply that draws a random
+        number per token, or needs log-probabilities, gets none here and computes them one by one.
         """
         found, settings = list[int](), self._settings
         alone = settings.sampling != GREEDY or settings.logprobs is not None
@@ -133,19 +134,19 @@ class Chooser:
         return found
 
     def first(self, logits: NDArray[np.float32]) -> int:
-        """Return the token that follows a row [vocabulary] without drafts."""
+        """Return the token chosen from a row [vocabulary] without drafts."""
         return self.choose(Proposal(), logits[None])[1]
 
     def read_prompt(self, position: int, logits: NDArray[np.float32]) -> None:
-        """Score the prompt's tokens that follow some of its rows, the first at ``position``."""
+        """Score the prompt tokens that follow these rows; the first row is at ``position``."""
         count = self._settings.logprobs or 0
         for row, token in zip(require_finite(logits), self._prompt[position + 1 :], strict=False):
             self._scores.append(score(row, token, count))
 
     def settle(self, count: int) -> None:
-        """Keep the scores of the first ``count`` tokens chosen since the last call.
+        """Emit the scores of the first ``count`` tokens chosen since the last call; drop the rest.
 
-        The reply was cut behind them.
+        The reply was cut after these tokens.
         """
         self._scores += self._chosen[:count]
         self._chosen.clear()
@@ -165,14 +166,14 @@ class Chooser:
     def _distributions(
         self, drafted: Sequence[int], logits: NDArray[np.float32]
     ) -> Iterator[Probabilities]:
-        """Yield the target's distribution of each row; who asks for the next accepts the token."""
+        """Yield the target's distribution of each row; asking for the next accepts the token."""
         for row, token in zip(logits, drafted, strict=False):
             yield distribution(self._process(row), self._settings.sampling)
             self._take(token, row)
         yield distribution(self._process(logits[-1]), self._settings.sampling)
 
     def _process(self, row: Logits) -> Logits:
-        """Return the row as the processors change it; nothing follows a stop token."""
+        """Return the row after all processors; return it unchanged after a stop token."""
         if not self._states or self._over:
             return row
         row = row.copy()

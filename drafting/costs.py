@@ -1,4 +1,4 @@
-"""What the passes of a packed model read of the weights in its file."""
+"""Count the weight bytes that passes read from a packed model file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _BF16_BYTES = 2
 def pass_costs(
     packed: PackedFile, *, linear: Collection[str], head: str, embedding: str, position: int
 ) -> Costs:
-    """Bytes that passes read, by the names of the matrices and the values that a position has.
+    """Return the bytes that passes read, given the matrix names and the values per position.
 
-    A matrix that is not packed is read whole by both. Of an embedding that is not the head a pass
-    reads single rows, which are not counted.
+    Both passes read a matrix that is not packed in full. An embedding that is not also the head
+    is read one row at a time, which is not counted.
     """
     uncounted = {embedding, head, *linear}
     return Costs(

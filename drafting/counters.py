@@ -1,4 +1,4 @@
-"""What is counted over the rounds of replies, by both runtimes."""
+"""Counters over the rounds of replies, shared by both runtimes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cassandra_spec.drafting.proposal import COPIES, Outcome
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadBytes:
-    """Bytes that one pass reads of something, as draft, as target, and of the same in BF16."""
+    """Bytes read by one pass: by the draft, by the target, and by a BF16 model."""
 
     draft: int = 0
     target: int = 0
@@ -27,19 +27,19 @@ class ReadBytes:
 
 @dataclasses.dataclass(kw_only=True)
 class KeyValueCounters:
-    """Bytes of keys and values, summed over passes; and of memory, summed over replies."""
+    """KV cache bytes: read by passes (summed), and stored in memory (summed over replies)."""
 
     draft: int = 0  # read by draft passes
     target: int = 0  # by verification passes
-    plain: int = 0  # by plain decoding of the same tokens, from the same sealed blocks
-    bf16: int = 0  # by the same in BF16
+    plain: int = 0  # by plain decoding of the same tokens and sealed blocks
+    bf16: int = 0  # by plain decoding in BF16
     stored: int = 0  # in memory at the end of the replies
     stored_bf16: int = 0  # the same positions in BF16
 
 
 @dataclasses.dataclass(kw_only=True)
 class SourceCounters:
-    """Nodes of one source, and the rounds that had some."""
+    """Nodes of one draft source, and the rounds that contain any."""
 
     rounds: int = 0
     drafted: int = 0
@@ -48,26 +48,25 @@ class SourceCounters:
 
 @dataclasses.dataclass(kw_only=True)
 class Counters:
-    """Sums over the rounds of one reply or of several; times in seconds.
+    """Sums over the rounds of one or more replies; times in seconds.
 
-    Positions and ``kv`` are what the traffic is computed from; times are measured by the native
-    engine alone.
+    Traffic is computed from the positions and ``kv``. Only the native engine measures times.
     """
 
     replies: int = 0
     prompt_tokens: int = 0
     rounds: int = 0  # verification passes
     drafts: int = 0  # rounds with drafted tokens
-    passes: int = 0  # of the draft view
+    passes: int = 0  # draft view passes
     drafted: int = 0  # tokens
     accepted: int = 0
     tested: int = 0  # drafted tokens whose predecessors in the round were all accepted
     tokens: int = 0  # emitted by rounds; the first token of a reply comes from its prompt
     sources: dict[str, SourceCounters] = dataclasses.field(default_factory=dict)
     lengths: dict[int, int] = dataclasses.field(default_factory=dict)  # rounds by accepted tokens
-    draft_positions: int = 0  # positions whose keys and values the draft passes saw, summed
-    target_positions: int = 0  # the same of the verification passes
-    plain_positions: int = 0  # the same of plain decoding of the same tokens
+    draft_positions: int = 0  # positions that the draft passes attended to, summed
+    target_positions: int = 0  # positions that the verification passes attended to, summed
+    plain_positions: int = 0  # positions that plain decoding of the same tokens attends to, summed
     kv: KeyValueCounters | None = dataclasses.field(default=None, compare=False)  # if measured
     prompt_seconds: float = 0.0
     draft_seconds: float = 0.0
@@ -75,7 +74,7 @@ class Counters:
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Counters:
-        """The inverse of ``dataclasses.asdict``, also behind JSON."""
+        """Build counters from the output of ``dataclasses.asdict``, also after JSON."""
         kv, sources = body["kv"], body["sources"].items()
         parts = {
             "sources": {name: SourceCounters(**each) for name, each in sources},
@@ -86,16 +85,16 @@ class Counters:
 
     @property
     def copies(self) -> SourceCounters:
-        """Nodes that were copied from the context."""
+        """Counts of the nodes copied from the context."""
         return self.sources.get(COPIES, SourceCounters())
 
     @property
     def decode_seconds(self) -> float:
-        """Time of all rounds, without the passes over prompts."""
+        """Time of all rounds, without prompt processing."""
         return self.draft_seconds + self.verify_seconds
 
     def add_reply(self, prompt_tokens: int) -> None:
-        """Count a reply whose first token the pass over its prompt has given."""
+        """Count a reply whose first token was produced by prompt processing."""
         self.replies += 1
         self.prompt_tokens += prompt_tokens
 
@@ -104,7 +103,7 @@ class Counters:
     ) -> None:
         """Count a round that began at ``position`` and emitted ``tokens``.
 
-        ``kv`` are the bytes of keys and values that it read, if those are measured.
+        ``kv`` is the KV cache traffic of the round, if measured.
         """
         self.rounds += 1
         self.drafts += outcome.drafted > 0
@@ -129,7 +128,7 @@ class Counters:
         self._add_key_values(kv)
 
     def add(self, other: Counters) -> None:
-        """Count what another object has counted."""
+        """Add the counts of ``other``."""
         _add_numbers(self, other)
         for length, count in other.lengths.items():
             self.lengths[length] = self.lengths.get(length, 0) + count
@@ -143,7 +142,7 @@ class Counters:
             _add_numbers(self.kv, kv)
 
     def key_values(self, position: int) -> KeyValueCounters:
-        """Bytes of keys and values: as measured, or of ``position`` bytes for each position."""
+        """Return KV cache bytes, measured ones or else ``position`` bytes for each position."""
         if self.kv is not None:
             return self.kv
         return KeyValueCounters(
@@ -155,7 +154,7 @@ class Counters:
 
 
 def _add_numbers(total: object, other: object) -> None:
-    """Add the numbers of an object to those of another one of its class."""
+    """Add the numeric fields of ``other`` to those of ``total``, an object of the same class."""
     for name, value in vars(other).items():
         if isinstance(value, int | float):
             setattr(total, name, getattr(total, name) + value)

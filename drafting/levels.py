@@ -1,13 +1,13 @@
 """Levels of drafting: a low drafter below the draft view, and the draft view below the target.
 
-One pass of the draft view runs over its last token and a tree of the low drafter below it: it
-drafts all tokens on the path that agrees with its own choices, and one more. Its chain is the same
-as without the tree, in fewer passes. The target then verifies the chain and, in rows that are free,
-the draft view's second-best tokens where it was unsure, and the low drafter's tree below the end of
-the chain. Without a chain the target verifies the low drafter's tree alone.
+One pass of the draft view runs over its last token and a tree of the low drafter below it. It
+drafts all tokens on the path that agrees with its own choices, plus one. The chain is the same as
+without the tree, in fewer passes. The target then verifies the chain and, in unused rows, the draft
+view's second-best tokens where the margin is small and the low drafter's tree below the end of the
+chain. Without a chain the target verifies the low drafter's tree alone.
 
-Nothing here knows how passes are computed: see :class:`View`. The native engine has the same rounds
-in C++ (native/src/engine/round.cpp).
+This module does not depend on how passes are computed: see :class:`View`. The native engine
+implements the same rounds in C++ (native/src/engine/round.cpp).
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ from cassandra_spec.drafting.settings import GREEDY, Settings
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What a row of the draft view says about the next token."""
+    """Next-token choice from one row of the draft view."""
 
-    token: int  # drawn, or the best
-    second: int  # the second best
-    margin: float  # by how much the best logit exceeds the second best
-    distribution: Probabilities | None = None  # that the token was drawn from [vocabulary]
+    token: int  # sampled, or the top token
+    second: int  # second-best token
+    margin: float  # best logit minus second-best logit
+    distribution: Probabilities | None = None  # distribution the token was drawn from [vocabulary]
 
 
 class View(Protocol):
-    """Passes of the draft view over trees."""
+    """Run passes of the draft view over trees."""
 
     def run(self, pending: int, nodes: Sequence[Node], position: int) -> None:
-        """One pass over a token at ``position`` (row 0) and nodes below it (rows from 1 on)."""
+        """Run one pass over a token at ``position`` (row 0) and nodes below it (rows 1 and up)."""
 
     def choose(self, row: int) -> Choice:
-        """The token after a row of the last pass. Called once for each row at most."""
+        """Choose the token after a row of the last pass. Called at most once per row."""
 
     def keep(self, path: Sequence[int]) -> None:
-        """Keep the keys and values of row 0 and these rows, one below the other, and no others."""
+        """Keep the keys and values of row 0 and of the rows on ``path``; drop all others."""
 
 
 class LevelDrafter:
-    """Chains of the draft view, drafted in fewer passes, within trees (:class:`Drafter`).
+    """Draft chains with the draft view, in fewer passes, inside trees (:class:`Drafter`).
 
     Without ``low`` a pass of the draft view drafts one token; without ``view`` the target verifies
-    trees of the low drafter. Under sampling there are no branches: Eq. 1 is for chains.
+    trees of the low drafter. Sampling uses chains only, because Eq. 1 is defined for chains.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class LevelDrafter:
         self._alternatives = settings.levels.alternatives if greedy and low else 0
 
     def propose(self, context: Sequence[int], budget: int) -> Proposal:
-        """A tree of at most ``budget`` nodes: the chain, second-best tokens, the tail."""
+        """Return a tree of at most ``budget`` nodes: the chain, second-best tokens, the tail."""
         if not budget:
             return Proposal()
         plan = self._policy.plan(len(context) - 1)
@@ -100,14 +100,14 @@ class LevelDrafter:
         )
 
     def observe(self, outcome: Outcome) -> None:
-        """Take what became of the last proposal."""
+        """Update the policy and the low drafter from a verified proposal."""
         self._policy.observe(outcome)
         if self._low is not None:
             for token, best in outcome.seen:
                 self._low.recycled.observe(token, best)
 
     def _extend(self, view: View, chain: _Chain, recent: list[int], plan: Plan) -> None:
-        """One pass of the draft view, and the tokens that it drafts."""
+        """Run one pass of the draft view and append the tokens that it drafts."""
         count = min(plan.low, chain.budget - len(chain.tokens))
         tree = self._tree(chain, recent, count, depth=chain.room - 1)
         pending = chain.tokens[-1] if chain.tokens else recent[-1]
@@ -126,7 +126,7 @@ class LevelDrafter:
     def _tree(
         self, chain: _Chain, recent: list[int], count: int, *, depth: int, least: float = 0.0
     ) -> list[Node]:
-        """The low drafter's tree below the chain so far."""
+        """Return the low drafter's tree below the current end of the chain."""
         if self._low is None:
             return []
         return self._low.tree(
@@ -139,7 +139,7 @@ class LevelDrafter:
         )
 
     def _tail(self, chain: _Chain, recent: list[int], count: int, least: float) -> list[Node]:
-        """The low drafter's tree below the end of the chain, as nodes of the proposal."""
+        """Return the low drafter's tree below the end of the chain, as nodes of the proposal."""
         end, shift = len(chain.tokens) - 1, chain.added
         return [
             dataclasses.replace(node, parent=end if node.parent == ROOT else node.parent + shift)
@@ -147,7 +147,7 @@ class LevelDrafter:
         ]
 
     def _distributions(self, chain: _Chain, nodes: Sequence[Node]) -> Probabilities | None:
-        """What each node was drawn from [nodes, vocabulary]: tokens of the tail are certain."""
+        """Return the draft distributions [nodes, vocabulary]; tail tokens have probability 1."""
         drawn = [choice.distribution for choice in chain.choices]
         if not drawn or drawn[0] is None:
             return None
@@ -159,7 +159,7 @@ class LevelDrafter:
 
 
 class _Chain:
-    """The draft view's chain of a round, while it grows."""
+    """The draft view's chain of a round, under construction."""
 
     def __init__(self, settings: Settings, most: int, budget: int, position: int) -> None:
         self._settings, self._most = settings, most
@@ -168,13 +168,13 @@ class _Chain:
         self.choices: list[Choice] = []
         self.tokens: list[int] = []
         self.passes: list[DraftPass] = []
-        self.ended = False  # by a stop token
-        self.stopped = False  # by a margin below the minimum
-        self.added = 0  # nodes that the chain and its alternatives have made
+        self.ended = False  # at a stop token
+        self.stopped = False  # at a margin below the minimum
+        self.added = 0  # nodes of the chain and its alternatives
 
     @property
     def room(self) -> int:
-        """Tokens that the chain may still get."""
+        """Number of tokens that the chain may still grow by."""
         return self._most - len(self.tokens)
 
     @property
@@ -188,7 +188,7 @@ class _Chain:
         self.stopped = not choice.margin >= self._settings.min_margin
 
     def nodes(self, alternatives: int, rows: int) -> list[Node]:
-        """The chain, and the second-best tokens of the smallest margins."""
+        """Return the chain and the second-best tokens with the smallest margins."""
         made = [
             Node(choice.token, at - 1, choice.margin, DRAFT_VIEW)
             for at, choice in enumerate(self.choices)
@@ -206,9 +206,9 @@ class _Chain:
 def accept_greedy(
     nodes: Sequence[Node], best: Sequence[int] | Mapping[int, int]
 ) -> tuple[int, ...]:
-    """Nodes on the path of the target's own choices, ``best`` [1 + nodes] after each row.
+    """Return the nodes on the target's own path; ``best`` [1 + nodes] holds its choice per row.
 
-    Rows off the path are not asked for.
+    Rows off the path are not read.
     """
     path, row = list[int](), 0
     while True:

@@ -1,6 +1,6 @@
-"""The rounds of one sequence on the passes of a session (section II.B of the paper).
+"""The decode loop of one sequence, over the passes of a session (section II.B of the paper).
 
-A session is of any runtime; what it gives is an array of numpy, or a tensor on the CPU.
+Sessions may belong to any runtime; they return numpy arrays or CPU tensors.
 """
 
 from __future__ import annotations
@@ -31,46 +31,47 @@ MOST = 8
 
 
 class DraftPasses(Protocol):
-    """Draft passes over trees of one sequence.
+    """Run draft passes over trees of one sequence.
 
-    A pass over a tree has row 0 for a token at ``position`` and a row for each node below it, which
-    sees the positions before and the nodes above it; :meth:`keep` says which of them stay.
+    A pass has row 0 for a token at ``position`` and one row per node below it. Each node's row
+    attends to all earlier positions and to the nodes above it. :meth:`keep` selects the rows that
+    stay in the KV cache.
     """
 
     def draft(self, pending: int, nodes: Sequence[Node], position: int) -> ArrayLike:
-        """The draft's logits, float32 [1 + nodes, vocabulary], of a tree."""
+        """Return the draft's logits of a tree, float32 [1 + nodes, vocabulary]."""
 
     def keep(self, path: Sequence[int]) -> None:
-        """Of the last pass keep the keys and values of row 0 and of these nodes, in a row."""
+        """Keep the keys and values of row 0 and of ``path`` from the last pass, contiguously."""
 
 
 class Session(DraftPasses, Protocol):
-    """Draft and target of one sequence, with the keys and values of what they have seen.
+    """Draft and target of one sequence, with their KV caches.
 
-    Both write the keys and values of their own positions and read those of all earlier ones.
-    ``weights`` is what a pass reads beside keys and values.
+    Both write the keys and values of their own positions and read those of all earlier positions.
+    ``weights`` is the bytes that a pass reads beside keys and values.
     """
 
     weights: ReadBytes
 
     def prompt(self, tokens: Sequence[int]) -> ArrayLike:
-        """The target's logits, float32 [1, vocabulary], of the last token of a prompt."""
+        """Return the target's logits of a prompt's last token, float32 [1, vocabulary]."""
 
     def target(self, pending: int, nodes: Sequence[Node], position: int) -> ArrayLike:
-        """The target's logits, float32 [1 + nodes, vocabulary], of a tree."""
+        """Return the target's logits of a tree, float32 [1 + nodes, vocabulary]."""
 
     def commit(self, position: int) -> None:
-        """Say that the tokens before ``position`` are final."""
+        """Commit all tokens before ``position``; they are never rolled back."""
 
     def reads(self, position: int) -> ReadBytes:
-        """Keys and values that a pass reads whose last token is at ``position``."""
+        """Return the KV cache bytes that a pass reads if its last token is at ``position``."""
 
     def stored(self) -> ReadBytes:
-        """Memory of the keys and values of all committed positions."""
+        """Return the memory of the keys and values of all committed positions."""
 
 
 class PassView:
-    """What a session's or another network's draft passes say
+    """Choose tokens from draft passes of a session or of another network
     (:class:`cassandra_spec.drafting.View`).
     """
 
@@ -80,11 +81,11 @@ class PassView:
         self._passes, self._settings, self._random = passes, settings, random
 
     def run(self, pending: int, nodes: Sequence[Node], position: int) -> None:
-        """One pass over a token at ``position`` (row 0) and nodes below it."""
+        """Run one pass over a token at ``position`` (row 0) and the nodes below it."""
         self._logits = np.asarray(self._passes.draft(pending, nodes, position))
 
     def choose(self, row: int) -> Choice:
-        """The token after a row of the last pass."""
+        """Choose the token after a row of the last pass."""
         logits = self._logits[row]
         q = probabilities(logits[None], self._settings.sampling)[0]
         best = likeliest(logits, 2)
@@ -93,11 +94,11 @@ class PassView:
         return Choice(token, _second(best, token), margin, q)
 
     def margin(self, row: int, apart: float) -> float:
-        """How sure the draft is of the token after a row, whose two best logits differ so much."""
+        """Return the draft's margin of confidence where its top two logits differ by ``apart``."""
         return apart
 
     def keep(self, path: Sequence[int]) -> None:
-        """Keep the keys and values of row 0 and these rows, and no others."""
+        """Keep the keys and values of row 0 and of the rows on ``path``; drop all others."""
         self._passes.keep([row - 1 for row in path])
 
 
@@ -106,21 +107,21 @@ def _second(best: list[int], token: int) -> int:
 
 
 class _ReadCosts:
-    """Bytes that passes read (:class:`cassandra_spec.drafting.PassCosts`)."""
+    """Price passes by the bytes that they read (:class:`cassandra_spec.drafting.PassCosts`)."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def draft(self, position: int, rows: int) -> float:
-        """The weights, and the keys and values of the first row: the others add little."""
+        """Return the bytes of the weights and of one row's KV reads; more rows add little."""
         return (self._session.reads(position) + self._session.weights).draft
 
     def verify(self, position: int, rows: int) -> float:
-        """The same of the target."""
+        """Return the bytes of a verification pass, counted like those of a draft pass."""
         return (self._session.reads(position) + self._session.weights).target
 
     def observe(self, outcome: Outcome) -> None:
-        """Bytes are known, not measured."""
+        """Do nothing: byte counts are known in advance."""
 
 
 DrafterFactory = Callable[
@@ -139,9 +140,9 @@ def make_drafter(
     passes: DraftPasses | None = None,
     costs: PassCosts | None = None,
 ) -> Drafter:
-    """The drafter of one reply, as settings and policy say; ``table`` is for its low drafter.
+    """Build the drafter of one reply from its settings; ``table`` serves its low drafter.
 
-    ``passes`` are those of another draft than the session's, and ``costs`` what they cost.
+    ``passes`` replaces the session's draft passes with another draft; ``costs`` prices them.
     """
     view = PassView(passes or session, settings, random) if settings.uses_draft_view else None
     policy = make_policy(settings, costs or _ReadCosts(session), most=MOST)
@@ -160,15 +161,15 @@ def decode(
     make: DrafterFactory = make_drafter,
     scores: list[Score] | None = None,
 ) -> Iterator[list[int]]:
-    """Yield the emitted tokens of a reply: one by the prompt, then each round's.
+    """Yield the emitted tokens of a reply: first the prompt's token, then each round's tokens.
 
-    A round takes a proposal of a :class:`cassandra_spec.drafting.Drafter`, verifies it in one pass
-    of the target and emits the accepted tokens and one more. Rejected positions are forgotten: the
-    next pass overwrites them.
-    ``ends`` is asked once about each token, in order, whether the reply ends with it for another
-    reason than a stop token. ``counters`` count what happens. ``table`` is for the low drafter.
-    ``make`` makes the drafter of the reply. ``scores`` get the log-probabilities of the tokens, if
-    the settings ask for them.
+    A round gets a proposal from a :class:`cassandra_spec.drafting.Drafter`, verifies it in one
+    target pass, and emits the accepted tokens plus one. Rejected positions are overwritten by the
+    next pass.
+
+    ``ends`` is called once per token, in order, and returns True to end the reply there; stop
+    tokens end it anyway. ``counters`` is updated. ``table`` serves the low drafter. ``make`` builds
+    the drafter of the reply. ``scores`` receives log-probabilities if the settings ask for them.
     """
     random = np.random.default_rng(settings.seed)
     drafter = make(session, settings, random, table)
@@ -201,7 +202,7 @@ def decode(
 
 
 def _proposal(drafter: Drafter, context: Sequence[int], budget: int) -> Proposal:
-    """A proposal within the budget, so that a reply never passes its token limit."""
+    """Return a proposal within the budget, so that a reply never exceeds its token limit."""
     proposal = drafter.propose(context, budget)
     if len(proposal.nodes) > budget:
         raise CassandraError(
@@ -213,7 +214,7 @@ def _proposal(drafter: Drafter, context: Sequence[int], budget: int) -> Proposal
 def _read_prompt(
     session: Session, prompt: Sequence[int], settings: Settings, chooser: Chooser
 ) -> NDArray[np.float32]:
-    """Run the target over a prompt: the logits [vocabulary] after its last token."""
+    """Run the target over a prompt; return the logits [vocabulary] after its last token."""
     if not settings.prompt_logprobs:
         session.commit(len(prompt))
         return np.asarray(session.prompt(prompt))[0]
@@ -230,17 +231,17 @@ def _read_prompt(
 def _seen(
     pending: int, proposal: Proposal, logits: NDArray[np.float32]
 ) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """The target's best tokens after each verified one."""
+    """Return the target's top tokens after each verified token."""
     best = (tuple(likeliest(row, BRANCHES)) for row in logits)
     return tuple(zip([pending, *proposal.tokens], best, strict=True))
 
 
 def _commit(session: Session, position: int, outcome: Outcome, tokens: int) -> KeyValueCounters:
-    """Commit the tokens of a round that began at ``position``; what its passes have read."""
+    """Commit the tokens of a round that began at ``position``; return its KV cache traffic."""
     passes = outcome.proposal.passes
     draft = sum(session.reads(position + p.start + p.rows - 1).draft for p in passes)
     target = session.reads(position + outcome.drafted).target
-    session.commit(position + tokens)  # plain decoding would have sealed these blocks by now
+    session.commit(position + tokens)  # plain decoding would have sealed these blocks by this point
     alone = [session.reads(position + place) for place in range(tokens)]
     return KeyValueCounters(
         draft=draft,

@@ -1,9 +1,9 @@
-"""Low drafters: tokens that cost no pass, as a tree of the likeliest continuations.
+"""Low drafters: trees of likely continuations, drafted without a model pass.
 
-Three sources name candidates for the next token: copies of what followed the last tokens before, a
-table of n-grams (:mod:`cassandra_spec.drafting.table`), and what the target itself held likely
-after the same token lately. The tree takes the likeliest nodes first. The native engine has the
-same in C++ (native/src/engine/low.cpp); tests hold both together.
+Three sources name candidates for the next token: n-gram copies from the context, an n-gram table
+(:mod:`cassandra_spec.drafting.table`), and the target's recent top tokens after the same token. The
+tree takes the most probable nodes first. The native engine implements the same in C++
+(native/src/engine/low.cpp); tests compare both.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class Candidates(Protocol):
     """A source of candidates, such as a table of n-grams."""
 
     def candidates(self, tail: Sequence[int]) -> list[tuple[int, float]]:
-        """Tokens that may follow ``tail`` and the probability of each, the likeliest first."""
+        """Return tokens that may follow ``tail`` and their probabilities, most probable first."""
 
 
 class Copies:
-    """What followed each run of 1 to ``LONGEST`` tokens, the latest first, each token once.
+    """Continuations of each n-gram of 1 to ``LONGEST`` tokens, latest first, each token once.
 
-    The confidence is that of the longest run that a token followed. A token costs a constant number
-    of steps to add and to look up.
+    The confidence of a token is that of the longest n-gram it followed. Adding and looking up a
+    token take constant time.
     """
 
     LONGEST = 6
-    PRECISION = (0.15, 0.40, 0.46, 0.65, 0.70, 0.75)  # by length of the run, on development prompts
+    PRECISION = (0.15, 0.40, 0.46, 0.65, 0.70, 0.75)  # by n-gram length, on development prompts
 
     def __init__(self) -> None:
         self._tokens: list[int] = []
@@ -43,7 +43,7 @@ class Copies:
         return len(self._tokens)
 
     def extend(self, tokens: Iterable[int]) -> None:
-        """Take the next tokens of the sequence."""
+        """Append the next tokens of the sequence."""
         for token in tokens:
             for length in range(1, min(self.LONGEST, len(self._tokens)) + 1):
                 found = self._after.setdefault(tuple(self._tokens[-length:]), [])
@@ -54,7 +54,7 @@ class Copies:
             self._tokens.append(token)
 
     def candidates(self, tail: Sequence[int]) -> list[tuple[int, float]]:
-        """Tokens that followed the end of ``tail`` before, those of longer runs first."""
+        """Return tokens that followed the end of ``tail`` earlier, longer n-grams first."""
         found: dict[int, float] = {}
         for length in range(min(self.LONGEST, len(tail)), 0, -1):
             for token in self._after.get(tuple(tail[-length:]), ()):
@@ -63,7 +63,7 @@ class Copies:
 
 
 class Recycled:
-    """What the target held likely after each token, the last time that it saw it."""
+    """The target's top tokens after each token, at its last occurrence."""
 
     PRECISION = (0.35, 0.12, 0.06, 0.04)  # by rank, on development prompts
 
@@ -71,17 +71,17 @@ class Recycled:
         self._after: dict[int, tuple[int, ...]] = {}
 
     def observe(self, token: int, best: Sequence[int]) -> None:
-        """Take the target's best tokens after ``token``, the best first."""
+        """Store the target's top tokens after ``token``, best first."""
         self._after[token] = tuple(best)
 
     def candidates(self, tail: Sequence[int]) -> list[tuple[int, float]]:
-        """The best tokens after the last one of ``tail``."""
+        """Return the stored top tokens after the last token of ``tail``."""
         return list(zip(self._after.get(tail[-1], ()), self.PRECISION, strict=False))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Open:
-    """A node that the tree may take, with the probability of its whole path."""
+    """Candidate node of the tree, with the probability of its whole path."""
 
     probability: float
     token: int
@@ -91,11 +91,11 @@ class _Open:
 
 
 class LowDrafter:
-    """Trees of candidates, the likeliest first. An object serves one reply.
+    """Build trees of candidates, most probable first. An object serves one reply.
 
-    ``sources`` are names of those that are asked. A candidate that several of them name has the
-    largest of their confidences. ``branches`` is the most candidates of one place; with 1 the tree
-    is a chain.
+    ``sources`` lists the names of the sources to use. A candidate named by several sources gets the
+    largest of their confidences. ``branches`` limits the children of one node; with 1 the tree is a
+    chain.
     """
 
     REACH = Copies.LONGEST
@@ -109,7 +109,7 @@ class LowDrafter:
         ]
 
     def extend(self, context: Sequence[int]) -> None:
-        """Take the tokens of ``context`` that are new since the last call."""
+        """Append the tokens of ``context`` that were added since the last call."""
         self.copies.extend(context[len(self.copies) :])
 
     def tree(
@@ -122,11 +122,12 @@ class LowDrafter:
         least: float = 0.0,
         stop_tokens: frozenset[int] = frozenset(),
     ) -> list[Node]:
-        """At most ``count`` nodes below the last token of ``tail``, at most ``depth`` deep.
+        """Return at most ``count`` nodes below the last token of ``tail``, at most ``depth`` deep.
 
-        The node whose path has the largest product of confidences comes next, the one found first
-        among equals; none whose product is below ``least``. The product is the confidence of the
-        node. Nothing follows a stop token. ``tail`` may have tokens that are not in the context.
+        Nodes are taken by the product of confidences along their path, largest first; among equals
+        the candidate found first wins. Nodes with a product below ``least`` are left out. The
+        product becomes the node's confidence. Stop tokens have no children. ``tail`` may have
+        tokens that are not in the context.
         """
         recent = list(tail[-Copies.LONGEST :])
         nodes: list[Node] = []
@@ -155,7 +156,7 @@ class LowDrafter:
         depth: int,
         branches: int,
     ) -> list[_Open]:
-        """The best candidates after ``tail``, sorted by confidence, then by source and rank."""
+        """Return the best candidates after ``tail``, by confidence, then by source and rank."""
         best: dict[int, tuple[float, str]] = {}
         for source, each in self._sources:
             for token, confidence in each.candidates(tail):

@@ -1,4 +1,4 @@
-"""What a round may draft: always the same, or what pays by costs and acceptances so far."""
+"""Decide how much a round drafts: a fixed plan, or the plan with the best expected throughput."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MOST_FILLED = 15
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a round may draft (:mod:`cassandra_spec.drafting.levels`)."""
+    """Limits on the drafts of one round (:mod:`cassandra_spec.drafting.levels`)."""
 
-    model: int = 0  # tokens of the draft view
-    low: int = 0  # nodes of the low drafter in one pass of the draft view
-    rows: int = 0  # nodes that are verified; those the chain leaves free are for other sources
-    direct: float = math.inf  # tokens expected of the low drafter's tree for it to go to the target
-    least: float = 0.0  # probability of a node of the low drafter that is worth its row
+    model: int = 0  # tokens drafted by the draft view
+    low: int = 0  # nodes of the low drafter per draft view pass
+    rows: int = 0  # nodes to verify; other sources fill the rows that the chain leaves unused
+    direct: float = math.inf  # expected low-drafter tokens from which its tree skips the draft view
+    least: float = 0.0  # minimum probability of a low drafter's node to be worth its row
 
     def __str__(self) -> str:
         if not self.rows:
@@ -38,48 +38,48 @@ class Plan:
 
 
 class Policy(Protocol):
-    """Plans rounds."""
+    """Plan rounds."""
 
     def plan(self, position: int) -> Plan:
-        """What the next round may draft, whose context ends at ``position``."""
+        """Return the plan of the next round, whose context ends at ``position``."""
 
     def observe(self, outcome: Outcome) -> None:
-        """Take what became of a round."""
+        """Update estimates from a finished round."""
 
 
 class PassCosts(Protocol):
-    """What passes cost, in one unit: bytes, or seconds."""
+    """Costs of passes, in one unit: bytes or seconds."""
 
     def draft(self, position: int, rows: int) -> float:
-        """One pass of the draft view over ``rows`` tokens."""
+        """Return the cost of one draft view pass over ``rows`` tokens."""
 
     def verify(self, position: int, rows: int) -> float:
-        """One pass of the target over ``rows`` tokens."""
+        """Return the cost of one target pass over ``rows`` tokens."""
 
     def observe(self, outcome: Outcome) -> None:
-        """Take what became of a round."""
+        """Update costs from a finished round."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FixedPolicy:
-    """The same plan for each round."""
+    """Use the same plan for each round."""
 
     fixed: Plan
 
     def plan(self, position: int) -> Plan:
-        """What the next round may draft."""
+        """Return the fixed plan."""
         return self.fixed
 
     def observe(self, outcome: Outcome) -> None:
-        """Nothing depends on it."""
+        """Do nothing: the plan is fixed."""
 
 
 class _Mean:
-    """The mean of something over its cases, the last ones weighing most.
+    """Exponentially weighted mean over cases, with a prior.
 
-    Each round multiplies the sums so far by ``DECAY``, whether or not it has cases of its own;
-    ``weight`` cases of the value ``prior`` are always added. So an estimate that ends all drafting
-    is forgotten after some dozens of rounds, and drafting is tried again.
+    Each round multiplies the sums by ``DECAY``, even without cases of its own. The prior counts
+    as ``weight`` constant cases of value ``prior``. An estimate that stops all drafting therefore
+    fades within some dozens of rounds, and drafting is tried again.
     """
 
     DECAY = 0.97
@@ -98,12 +98,13 @@ class _Mean:
 
 
 class _Growth:
-    """How the time of a pass grows with rows and positions, by least squares over measured passes.
+    """Linear model of pass time by rows and positions, fitted by least squares to measured passes.
 
-    The model is linear in ``1``, ``rows - 1``, ``seen`` and ``seen * (rows - 1)``, with ``seen`` in
-    thousands of positions. Only ratios of its times are used. ``START`` is its prior, in units of
-    one row that sees nothing, with ``DEVIATIONS`` around it; ``NOISE`` is the relative one of a
-    pass. Each later pass multiplies the weight of earlier ones by ``DECAY``.
+    The features are ``1``, ``rows - 1``, ``seen`` and ``seen * (rows - 1)``, with ``seen`` in
+    thousands of positions. Only ratios of its times are used. ``START`` is the prior mean, in units
+    of a one-row pass with an empty context; ``DEVIATIONS`` is the prior's standard deviation and
+    ``NOISE`` the relative noise of a pass. Each new pass multiplies the weight of earlier passes by
+    ``DECAY``.
     """
 
     START = (1.0, 0.05, 0.02, 0.002)
@@ -114,7 +115,7 @@ class _Growth:
         self._products, self._sums = np.zeros((4, 4)), np.zeros(4)
         self._start = np.array(self.START)
         self._prior = np.diag((self.NOISE / np.array(self.DEVIATIONS)) ** 2)
-        self._unit: float | None = None  # seconds of one row that sees nothing
+        self._unit: float | None = None  # seconds of a one-row pass with an empty context
         self._fit = self._start
 
     def _terms(self, rows: int, seen: float) -> NDArray[np.float64]:
@@ -122,20 +123,20 @@ class _Growth:
         return np.array([1.0, rows - 1, thousands, thousands * (rows - 1)])
 
     def seconds(self) -> list[float]:
-        """Return the fit in seconds; empty before anything was measured."""
+        """Return the coefficients in seconds; empty before the first measurement."""
         return [] if self._unit is None else (self._fit * self._unit).tolist()
 
     def begin(self, seconds: Sequence[float]) -> None:
-        """Take an earlier fit as the prior."""
+        """Set an earlier fit as the prior."""
         self._unit = seconds[0]
         self._start = self._fit = np.array(seconds) / self._unit
 
     def of(self, rows: int, seen: float) -> float:
-        """The time of a pass, in units of the model."""
+        """Return the time of a pass, in model units."""
         return float(self._terms(rows, seen) @ self._fit)
 
     def add(self, rows: int, seen: float, seconds: float) -> None:
-        """Take a measured pass."""
+        """Update the fit with a measured pass."""
         terms = self._terms(rows, seen)
         if self._unit is None:
             self._unit = seconds / float(terms @ self._start)
@@ -147,7 +148,7 @@ class _Growth:
 
 
 class _Time(NamedTuple):
-    """A recent time of passes over some rows."""
+    """A recent measurement of passes over some number of rows."""
 
     seconds: float
     seen: float  # positions
@@ -155,12 +156,12 @@ class _Time(NamedTuple):
 
 
 class _PassTimes:
-    """Times of passes of one model, as measured lately.
+    """Recent pass times of one model.
 
-    A pass over r rows takes as long as the last ones over r rows did; single slow ones count
-    little. If none of the last ``KEPT`` rounds had one of r rows, the time lies between those of
-    fewer and of more rows. So what was slow once is tried again, drafting at all, too. What was
-    measured with other rows, or with more or fewer positions, is scaled by :class:`_Growth`.
+    The estimate for r rows is the recent time of passes over r rows; single slow passes count
+    little. If the last ``KEPT`` rounds had no pass of r rows, the time is interpolated between
+    fewer and more rows. A row count (or drafting itself) that was slow once is therefore tried
+    again. :class:`_Growth` scales times measured with other row counts or positions.
     """
 
     RATE = 0.1
@@ -173,22 +174,22 @@ class _PassTimes:
         self._rounds = 0
 
     def begin_round(self) -> None:
-        """The passes that follow are of another round."""
+        """Start a new round: passes added from here on belong to it."""
         self._rounds += 1
 
     def state(self) -> dict[str, list[Any]]:
-        """Return what another process can :meth:`begin` with, as JSON has it."""
+        """Return the state as JSON-serializable objects, for :meth:`begin` in another process."""
         times = [[rows, each.seen, each.seconds] for rows, each in sorted(self._times.items())]
         return {"growth": self._growth.seconds(), "times": times}
 
     def begin(self, growth: Sequence[float], times: Sequence[Sequence[float]]) -> None:
-        """Take times of an earlier process, as if the last round had them."""
+        """Load times of an earlier process, as if the last round had measured them."""
         self._growth.begin(growth)
         for rows, seen, seconds in times:
             self._times[int(rows)] = _Time(seconds, seen, self._rounds)
 
     def add(self, rows: int, seen: float, seconds: float) -> None:
-        """Take the time of a pass over ``rows`` that attended to ``seen`` positions."""
+        """Add the time of a pass over ``rows`` that attended to ``seen`` positions."""
         before = self.estimate(rows, seen)
         found = seconds if before is None else min(seconds, self.OUTLIER * before)
         self._growth.add(rows, seen, found)
@@ -198,26 +199,26 @@ class _PassTimes:
         self._times[rows] = _Time(found, seen, self._rounds)
 
     def _recent(self) -> list[int]:
-        """Rows that passes of the last rounds had."""
+        """Return the row counts of passes in recent rounds."""
         oldest = self._rounds - self.KEPT
         return sorted(rows for rows, each in self._times.items() if each.round > oldest)
 
     @property
     def known(self) -> bool:
-        """Whether a pass was measured."""
+        """True after the first measurement."""
         return bool(self._times)
 
     def measured(self, rows: int, rounds: int) -> bool:
-        """Whether one of the last ``rounds`` rounds had a pass over ``rows``."""
+        """Return True if one of the last ``rounds`` rounds had a pass over ``rows``."""
         return rows in self._times and self._times[rows].round > self._rounds - rounds
 
     def _scaled(self, known: int, rows: int, seen: float) -> float:
-        """The time of a pass by that of another one over ``known`` rows."""
+        """Return the time of a pass, scaled from a measured pass over ``known`` rows."""
         each = self._times[known]
         return each.seconds * self._growth.of(rows, seen) / self._growth.of(known, each.seen)
 
     def estimate(self, rows: int, seen: float) -> float | None:
-        """Seconds of a pass; None before anything was measured."""
+        """Return the estimated seconds of a pass; None before the first measurement."""
         known = self._recent()
         if not known:
             return None
@@ -230,12 +231,12 @@ class _PassTimes:
 
 
 class MeasuredSeconds:
-    """Times of passes by rows and position, as measured lately (:class:`PassCosts`).
+    """Price passes by recently measured times, by rows and position (:class:`PassCosts`).
 
-    ``draft_cache`` says which positions draft passes see.
+    ``draft_cache`` defines the positions that draft passes attend to.
     """
 
-    DRAFT = 0.4  # of a verification of as many rows, as long as no draft was timed
+    DRAFT = 0.4  # relative to a verification of as many rows, until a draft pass is timed
     PLAIN = 100  # rounds after which a plain pass is timed again
 
     def __init__(self, draft_cache: DraftCache | None = None) -> None:
@@ -244,11 +245,11 @@ class MeasuredSeconds:
         self._position = 0
 
     def state(self) -> dict[str, dict[str, list[Any]]]:
-        """Return the times of both, as JSON has them."""
+        """Return the times of draft and target as JSON-serializable objects."""
         return {"draft": self._draft.state(), "verify": self._verify.state()}
 
     def begin(self, state: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
-        """Begin with the times of an earlier process, from :meth:`state`; they are not checked."""
+        """Load the times of an earlier process, from :meth:`state`, without validation."""
         for name, times in (("draft", self._draft), ("verify", self._verify)):
             if state[name]["times"]:
                 times.begin(state[name]["growth"], state[name]["times"])
@@ -258,23 +259,23 @@ class MeasuredSeconds:
         return sum(stop - first for first, stop in runs)
 
     def draft(self, position: int, rows: int) -> float:
-        """Seconds of one pass of the draft view, measured or estimated."""
+        """Return the seconds of one draft view pass, measured or estimated."""
         self._position = position
         found = self._draft.estimate(rows, self._seen(position))
         return self.DRAFT * self.verify(position, rows) if found is None else found
 
     def verify(self, position: int, rows: int) -> float:
-        """Seconds of a verification, measured or estimated."""
+        """Return the seconds of a verification, measured or estimated."""
         self._position = position
         found = self._verify.estimate(rows, position)
-        return 1 + _Growth.START[1] * (rows - 1) if found is None else found  # units of one row
+        return 1 + _Growth.START[1] * (rows - 1) if found is None else found  # in one-row passes
 
     def wants_plain(self) -> bool:
-        """Whether a plain pass should be timed: none of the last rounds had one."""
+        """Return True if a plain pass should be timed because no recent round had one."""
         return self._verify.known and not self._verify.measured(1, self.PLAIN)
 
     def observe(self, outcome: Outcome) -> None:
-        """Take the times of a round at the position that was last asked about."""
+        """Record the times of a round at the position of the last query."""
         self._verify.begin_round()
         self._draft.begin_round()
         self._verify.add(outcome.drafted + 1, self._position, outcome.verify_seconds)
@@ -283,23 +284,22 @@ class MeasuredSeconds:
 
 
 class AdaptivePolicy:
-    """The plan with the most tokens per cost, if things go on as they were.
+    """Choose the plan with the most expected tokens per cost.
 
-    After a drafted token drafting goes on with probability ``s`` (its margin is large enough).
-    Tokens with a large margin are accepted with probability ``a`` if their predecessors are, and
-    those that end drafting with probability ``b``. With a low drafter's nodes, a token costs a pass
-    of its own with probability ``1 - m``. Rows that the chain leaves free add some tokens after a
-    chain that is accepted as a whole, and others after one that is not. All are estimated from the
-    rounds so far, and ``costs`` says what passes cost. The plan with the most tokens per cost is
-    taken, the smaller one of equals.
+    After a drafted token, drafting continues with probability ``s`` (its margin is large enough).
+    Tokens with a large margin are accepted with probability ``a`` given that their predecessors
+    are; tokens that stop drafting, with probability ``b``. With a low drafter's nodes, a token
+    costs a pass of its own with probability ``1 - m``. Rows that the chain leaves unused add an
+    expected number of tokens after an accepted chain, and another number after a rejected one. All
+    are estimated from past rounds; ``costs`` prices the passes. Among equal plans the smaller wins.
 
-    A tree of the low drafter goes to the target alone if the tokens that it promises, per cost, are
-    more than those of that plan. What it promises is corrected by what such nodes have kept. How
-    large a tree is without the draft view follows from how often its first, second, ... node was
-    accepted.
-    ``settings`` says which drafts may be made, ``most`` how many nodes at most.
+    The low drafter's tree goes to the target without a draft pass if its expected tokens per cost
+    exceed those of the best plan. The expectation is scaled by the ratio of kept to promised tokens
+    so far. Without a draft view, the tree's size follows from the acceptance rates of its first,
+    second, ... node.
 
-    ``plans`` counts what was chosen.
+    ``settings`` restricts the drafts, ``most`` limits their nodes. ``plans`` counts the plans
+    chosen.
     """
 
     def __init__(self, settings: Settings, costs: PassCosts, *, most: int) -> None:
@@ -313,19 +313,19 @@ class AdaptivePolicy:
         self._costs = costs
         self._accepted, self._going_on = _Mean(0.75, 1.0), _Mean(0.9)  # a, s
         self._accepted_last, self._matched = _Mean(0.6), _Mean(0.4, 6.0)  # b, m
-        self._tail, self._beside = _Mean(0.3), _Mean(0.05)  # tokens that free rows add
-        self._kept = _Mean(1.0, 0.5)  # accepted nodes of the low drafter by those that it promised
+        self._tail, self._beside = _Mean(0.3), _Mean(0.05)  # expected tokens from the unused rows
+        self._kept = _Mean(1.0, 0.5)  # accepted nodes of the low drafter over the number promised
         priors = (0.8 ** (place + 1) for place in range(self._rows))
         self._places = [_Mean(prior, 5.0) for prior in priors]  # first, second, ... node of a tree
         self.plans: dict[str, int] = {}
 
     @property
     def rate(self) -> float:
-        """The estimate of the draft view's conditional acceptance rate, of sure tokens."""
+        """Estimated conditional acceptance rate of the draft view's large-margin tokens."""
         return self._accepted.value
 
     def plan(self, position: int) -> Plan:
-        """What the next round may draft."""
+        """Return the plan of the next round."""
         verify = [self._costs.verify(position, 1 + nodes) for nodes in range(self._most + 1)]
         chosen, worth = Plan(), 1 / verify[0]
         if isinstance(self._costs, MeasuredSeconds) and self._costs.wants_plain():
@@ -347,10 +347,11 @@ class AdaptivePolicy:
         return plan
 
     def _with_direct(self, chosen: Plan, worth: float, verify: Sequence[float]) -> Plan:
-        """The plan that prefers a tree alone if it promises more tokens per cost.
+        """Return ``chosen`` with thresholds for using a low drafter's tree without a draft pass.
 
-        A row is worth its cost if what it promises, at the worth of the plan, is more. If trees
-        keep more than they promise, nodes far down do so by more than the tree as a whole.
+        A row is worth its cost if its expected tokens exceed ``worth`` times its cost. Where trees
+        keep more than they promise, deep nodes exceed their promise by more than the tree as a
+        whole.
         """
         if chosen.model:
             rows = max(chosen.rows, self._rows) if True in self._fills else chosen.rows
@@ -363,13 +364,13 @@ class AdaptivePolicy:
         return dataclasses.replace(chosen, rows=rows, direct=promised, least=least)
 
     def _best_tree(self, verify: Sequence[float]) -> int:
-        """The size of a tree of the low drafter with the most tokens per cost: 0 if none fits."""
+        """Return the low drafter's tree size with the most tokens per cost; 0 if no tree pays."""
         tokens = itertools.accumulate((place.value for place in self._places), initial=1.0)
         worth = {rows: found / verify[rows] for rows, found in enumerate(tokens) if rows}
         return max(worth, key=lambda rows: worth[rows], default=0)
 
     def observe(self, outcome: Outcome) -> None:
-        """Take what became of a round."""
+        """Update estimates from a finished round."""
         self._costs.observe(outcome)
         if outcome.proposal.nodes and not outcome.proposal.passes:
             for place, mean in enumerate(self._places):
@@ -391,10 +392,10 @@ class AdaptivePolicy:
         self._kept.add(kept, promised)
 
     def _worth(self, plan: Plan, one_pass: float, verify: Sequence[float]) -> float:
-        """Tokens per cost of rounds of a plan.
+        """Return the expected tokens per cost of a plan.
 
-        ``one_pass`` is the cost of a pass of the draft view, ``verify`` [most + 1] of a
-        verification, by nodes.
+        ``one_pass`` is the cost of a draft view pass; ``verify`` [most + 1] holds the cost of a
+        verification by nodes.
         """
         model, rows = plan.model, plan.rows
         sure, last, going_on = self.rate, self._accepted_last.value, self._going_on.value
@@ -402,12 +403,12 @@ class AdaptivePolicy:
         filled = rows > model
         tail, beside = (filled * mean.value for mean in (self._tail, self._beside))
         tokens, cost = 1.0, 0.0
-        before, reach = 1.0, 1.0  # that all tokens before are accepted, and that one is drafted
+        before, reach = 1.0, 1.0  # probabilities: all before are accepted, one more is drafted
         for drafted in range(1, model + 1):
             cost += reach * one_pass * (own_pass if drafted > 1 else 1.0)
             goes_on = going_on if drafted < model else 0.0
             for share, accepted in ((going_on - goes_on, sure), (1 - going_on, last)):
-                whole = before * accepted  # of chains that end here
+                whole = before * accepted  # probability that the chain ends here and is accepted
                 tokens += reach * share * (whole * (1 + tail) + (1 - whole) * beside)
                 cost += reach * share * verify[rows if filled else drafted]
             tokens += reach * goes_on * before * sure
@@ -417,14 +418,14 @@ class AdaptivePolicy:
 
 
 def make_policy(settings: Settings, costs: PassCosts, *, most: int) -> Policy:
-    """The policy of such settings; an adaptive one plans up to ``most`` nodes."""
+    """Return the policy for these settings; an adaptive one plans up to ``most`` nodes."""
     if settings.gamma == ADAPTIVE:
         return AdaptivePolicy(settings, costs, most=most)
     return FixedPolicy(fixed_plan(settings, int(settings.gamma)))
 
 
 def fixed_plan(settings: Settings, gamma: int) -> Plan:
-    """The plan of a fixed gamma: with low drafters, free rows up to those of the settings."""
+    """Return the plan of a fixed gamma; low drafters fill rows up to the settings' number."""
     levels = settings.levels
     if not settings.uses_draft_view:
         return Plan(rows=gamma if settings.uses_low_drafter else 0)

@@ -1,7 +1,7 @@
-"""Logits processors: they change the target's logits before a token is chosen.
+"""Logits processors: change the target's logits before a token is chosen.
 
-The draft does not know them. Verification applies them to the target's row of each place, down the
-path that wins, so the reply is that of plain decoding whatever was drafted
+The draft does not use them. Verification applies them to the target's rows along the accepted path,
+so the reply equals that of plain decoding for any draft
 (:class:`cassandra_spec.drafting.Chooser`).
 """
 
@@ -22,23 +22,23 @@ Logits = NDArray[np.float32]
 
 
 class ProcessorState(Protocol):
-    """A processor's state along one reply."""
+    """State of a processor along one reply."""
 
     def apply(self, logits: Logits) -> None:
-        """Change the row [vocabulary] from which the next token is chosen, in place.
+        """Change the next token's row of logits [vocabulary] in place.
 
-        The row is finite when it comes from the target; -inf forbids a token. At least one token
-        must stay possible.
+        Logits of the target are finite; set -inf to forbid a token. At least one token must stay
+        possible.
         """
 
     def advance(self, token: int) -> None:
-        """Take the next token of the reply. Stop tokens are not shown: nothing follows them."""
+        """Consume the next token of the reply. Stop tokens are not passed, because they end it."""
 
 
 class Processor(Protocol):
-    """Changes the target's logits of replies (``Settings.processors``).
+    """Change the target's logits of replies (``Settings.processors``).
 
-    An object serves any number of replies at once and does not change.
+    An object is immutable and serves any number of replies at once.
     """
 
     def begin(self, prompt: Sequence[int]) -> ProcessorState:
@@ -47,11 +47,11 @@ class Processor(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Penalties:
-    """Penalties for tokens that have come: in the reply, for repetition in the prompt, too."""
+    """Penalties for repeated tokens: all three count the reply, repetition also the prompt."""
 
-    repetition: float = 1.0  # divides logits of tokens that have come; multiplies negative ones
-    frequency: float = 0.0  # subtracted for each time that a token has come
-    presence: float = 0.0  # subtracted once for a token that has come
+    repetition: float = 1.0  # divides logits of earlier tokens; multiplies negative ones
+    frequency: float = 0.0  # subtracted once per occurrence of the token
+    presence: float = 0.0  # subtracted once if the token occurred
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -62,12 +62,12 @@ class Penalties:
             raise CassandraError(f"repetition must be above 0, not {self.repetition}")
 
     def begin(self, prompt: Sequence[int]) -> ProcessorState:
-        """Return the state of a reply without tokens."""
+        """Return the state of an empty reply."""
         return _Counted(self, prompt)
 
 
 class _Counted:
-    """How often each token has come (:class:`ProcessorState`)."""
+    """Occurrences of each token so far (:class:`ProcessorState`)."""
 
     def __init__(self, penalties: Penalties, prompt: Sequence[int]) -> None:
         self._penalties = penalties
@@ -91,7 +91,7 @@ class _Counted:
 
 @dataclasses.dataclass(frozen=True)
 class Bias:
-    """Numbers that are added to the logits of some tokens (OpenAI's ``logit_bias``)."""
+    """Numbers added to the logits of some tokens (OpenAI's ``logit_bias``)."""
 
     values: tuple[tuple[int, float], ...]  # token and number
 
@@ -106,7 +106,7 @@ class Bias:
 
 
 class _Biased:
-    """The same numbers at each place (:class:`ProcessorState`)."""
+    """Identical biases at each position (:class:`ProcessorState`)."""
 
     def __init__(self, values: Sequence[tuple[int, float]]) -> None:
         self._tokens = np.array([token for token, _ in values], np.intp)
@@ -116,4 +116,4 @@ class _Biased:
         logits[self._tokens] += self._added
 
     def advance(self, token: int) -> None:
-        """Do nothing: the numbers do not depend on the reply."""
+        """Do nothing: the biases do not depend on the reply."""

@@ -1,10 +1,10 @@
-"""What a drafter proposes, and what it learns: the contract between drafters and the loop.
+"""Proposals and their outcomes: the contract between drafters and the decode loop.
 
-One round: a :class:`Drafter` proposes nodes below the last token, the target verifies them in one
-pass, and the drafter observes the :class:`Outcome`. The reply does not depend on the drafter.
+In each round a :class:`Drafter` proposes nodes below the last token, the target verifies them in
+one pass, and the drafter observes the :class:`Outcome`. The reply does not depend on the drafter.
 
-A drafter may hold another drafter and check its proposal, as the target does: levels compose by
-nesting, and the loop sees the outermost drafter only.
+A drafter may wrap another drafter and check its proposal as the target does. Levels compose by
+nesting, and the loop sees only the outermost drafter.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ class Node:
     """One drafted token."""
 
     token: int
-    parent: int  # index of the node that it follows, smaller than its own; or ROOT
-    confidence: float  # larger is surer; comparable within one kind of source only
-    source: str  # who drafted it
+    parent: int  # index of the parent node, smaller than this node's; or ROOT
+    confidence: float  # higher is more certain; comparable only within one kind of source
+    source: str  # draft source of the token
 
 
 @dataclasses.dataclass(frozen=True)
 class DraftPass:
     """One pass of the draft view in a round."""
 
-    start: int  # of its first row, from the position of the round on
+    start: int  # position of the first row, relative to the round's first
     rows: int
     seconds: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """The drafted tokens of a round: a tree, in most cases a chain. If empty: decode plainly.
+    """The drafted tokens of a round: a tree, usually a chain. Empty means plain decoding.
 
     Raises :class:`CassandraError` if a node comes before its parent.
     """
 
     nodes: tuple[Node, ...] = ()
-    distributions: Probabilities | None = None  # that nodes were drawn from [nodes, vocabulary]
+    distributions: Probabilities | None = None  # of the nodes [nodes, vocabulary]
     passes: tuple[DraftPass, ...] = ()
-    stopped: bool = False  # drafting stopped at a node whose margin is below the minimum
+    stopped: bool = False  # drafting stopped at a node with a margin below the minimum
 
     def __post_init__(self) -> None:
         for index, node in enumerate(self.nodes):
@@ -73,30 +73,30 @@ class Proposal:
 
     @classmethod
     def chain(cls, tokens: Sequence[int], confidences: Sequence[float], source: str) -> Proposal:
-        """Tokens that follow one another."""
+        """Build a chain: each token follows the one before it."""
         drafted = enumerate(zip(tokens, confidences, strict=True))
         return cls(nodes=tuple(Node(token, at - 1, sure, source) for at, (token, sure) in drafted))
 
     @property
     def tokens(self) -> list[int]:
-        """Tokens of the nodes, in their order."""
+        """Tokens of the nodes, in order."""
         return [node.token for node in self.nodes]
 
     @property
     def is_chain(self) -> bool:
-        """Whether each node follows the one before it."""
+        """True if each node follows the one before it."""
         return all(node.parent == index - 1 for index, node in enumerate(self.nodes))
 
     @property
     def source(self) -> str:
-        """Who drafted the first node; empty if there is none."""
+        """Draft source of the first node; empty for an empty proposal."""
         return self.nodes[0].source if self.nodes else ""
 
     def q(self, vocabulary: int) -> Probabilities:
-        """The distribution that each token was drawn from, float64 [nodes, vocabulary].
+        """Return the distribution that each token was drawn from, float64 [nodes, vocabulary].
 
-        Without distributions each token was certain: Eq. 1 then accepts it with the target's
-        probability of it, and draws another one from the rest of the target's.
+        Without stored distributions each token has probability 1. Eq. 1 then accepts it with the
+        target's probability, and otherwise draws from the target's distribution without it.
         """
         if self.distributions is not None:
             return self.distributions
@@ -110,41 +110,41 @@ class Count:
     """Nodes of one source in a round."""
 
     drafted: int = 0
-    tested: int = 0  # those whose predecessors were all accepted
+    tested: int = 0  # nodes whose predecessors were all accepted
     accepted: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of the proposal of a round."""
+    """Result of verifying the proposal of a round."""
 
     proposal: Proposal = Proposal()
-    path: tuple[int, ...] = ()  # nodes that were accepted, one below the other
-    seen: tuple[tuple[int, tuple[int, ...]], ...] = ()  # tokens, and the target's best after each
+    path: tuple[int, ...] = ()  # accepted nodes, each the child of the one before
+    seen: tuple[tuple[int, tuple[int, ...]], ...] = ()  # tokens, each with the target's top ones
     verify_seconds: float = 0.0
 
     @property
     def drafted(self) -> int:
-        """Nodes of the proposal."""
+        """Number of nodes in the proposal."""
         return len(self.proposal.nodes)
 
     @property
     def accepted(self) -> int:
-        """Nodes on the path that won."""
+        """Number of accepted nodes."""
         return len(self.path)
 
     @property
     def passes(self) -> int:
-        """Passes of the draft view."""
+        """Number of draft view passes."""
         return len(self.proposal.passes)
 
     @property
     def draft_seconds(self) -> float:
-        """Time of all passes of the draft view."""
+        """Time of all draft view passes."""
         return sum(each.seconds for each in self.proposal.passes)
 
     def counts(self) -> dict[str, Count]:
-        """Nodes by source."""
+        """Return the node counts by source."""
         nodes, won = self.proposal.nodes, {ROOT, *self.path}
         found: dict[str, list[int]] = {}
         for at, node in enumerate(nodes):
@@ -154,7 +154,7 @@ class Outcome:
         return {source: Count(*count) for source, count in found.items()}
 
     def promised(self) -> tuple[float, int]:
-        """What the low drafters' nodes promised (the sum of confidences) and how many were kept.
+        """Return the low drafters' promised nodes (the sum of confidences) and the number accepted.
 
         Nodes below the end of a chain count if the whole chain was accepted.
         """
@@ -170,16 +170,16 @@ class Outcome:
 
 
 class Drafter(Protocol):
-    """Proposes tokens. An object serves one reply.
+    """Propose tokens. An object serves one reply.
 
-    What a proposal costs is in its passes; :class:`cassandra_spec.drafting.PassCosts` prices them.
+    A proposal lists its passes; :class:`cassandra_spec.drafting.PassCosts` prices them.
     """
 
     def propose(self, context: Sequence[int], budget: int) -> Proposal:
-        """At most ``budget`` nodes below the last token of ``context``, or none.
+        """Return at most ``budget`` nodes below the last token of ``context``; may be empty.
 
         ``context`` is the prompt and all tokens emitted so far. It only grows from call to call.
         """
 
     def observe(self, outcome: Outcome) -> None:
-        """Take what became of the last proposal, or of another drafter's in its place."""
+        """Update from the outcome of the last proposal, or of one that replaced it."""

@@ -1,4 +1,4 @@
-"""Replies to prompts by any backend: rounds of tokens, and the text that they make."""
+"""Generate replies to prompts with any backend: rounds of tokens, and their text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESERVE = 1 << 22
 
 
 class Backend(Protocol):
-    """What generates: a model with its tokenizer."""
+    """A model with its tokenizer that generates replies."""
 
     @property
     def costs(self) -> Costs | None:
@@ -27,7 +27,7 @@ class Backend(Protocol):
 
     @property
     def tokenizer(self) -> Any:
-        """Transformers' tokenizer of the model."""
+        """Tokenizer of the model (transformers)."""
 
     def rounds(
         self,
@@ -38,18 +38,18 @@ class Backend(Protocol):
         ends: Callable[[int], bool] = ...,
         scores: list[Score] | None = ...,
     ) -> Iterator[list[int]]:
-        """Yield the emitted tokens of a reply: one by the prompt, then each round's.
+        """Yield the emitted tokens of a reply: first the prompt's token, then each round's tokens.
 
-        ``ends`` is asked once about each token, in order, whether the reply ends with it for
-        another reason than a stop token. ``counters`` go on counting. ``scores`` get the
-        log-probabilities of the tokens, if the settings ask for them.
+        ``ends`` is called once per token, in order, and returns True to end the reply there; stop
+        tokens end it anyway. ``counters`` is updated. ``scores`` receives log-probabilities if the
+        settings ask for them.
         """
 
     def make_report(self, counters: Counters, settings: Settings) -> Report:
-        """The figures of counters over replies with some settings."""
+        """Return the metrics of ``counters`` over replies with these settings."""
 
     def stop_tokens(self) -> frozenset[int]:
-        """The model's own stop tokens."""
+        """Return the model's own stop tokens."""
 
 
 Ends = Callable[[int], bool]
@@ -57,39 +57,39 @@ Ends = Callable[[int], bool]
 
 
 def never(token: int) -> bool:
-    """Return False: the reply goes on (:data:`Ends`)."""
+    """Return False: do not end the reply (:data:`Ends`)."""
     return False
 
 
 class Ending:
-    """Remembers what ``ends`` said of the last token."""
+    """Wrap ``ends`` and remember its last answer."""
 
     def __init__(self, ends: Ends) -> None:
         self._ends = ends
         self.ended = False
 
     def __call__(self, token: int) -> bool:
-        """Ask about the next token."""
+        """Call ``ends`` with the next token."""
         self.ended = self._ends(token)
         return self.ended
 
 
 @dataclasses.dataclass(frozen=True)
 class Emitted:
-    """The next token of a sequence."""
+    """One new token of a sequence."""
 
     slot: int
     token: int
-    over: bool  # whether the sequence ends with it: the slot is free again
-    error: CassandraError | None = None  # in place of a token: why the sequence ended
+    over: bool  # the sequence ends with this token and its slot is free again
+    error: CassandraError | None = None  # the reason the sequence ended, instead of a token
 
 
 class Sequences(Protocol):
-    """Prompts and their replies, side by side."""
+    """Prompts and their replies, run concurrently."""
 
     @property
     def free(self) -> int:
-        """Sequences that can begin now."""
+        """Number of free slots."""
 
     def claim(
         self,
@@ -100,20 +100,20 @@ class Sequences(Protocol):
         ends: Ends = ...,
         scores: list[Score] | None = ...,
     ) -> int:
-        """Begin a sequence with a prompt, and return its slot, which it has until it ends.
+        """Start a sequence for ``prompt`` and return its slot, held until the sequence ends.
 
-        ``trace`` counts its rounds, in place of the counters of all. ``ends`` and ``scores`` are as
-        for :meth:`Backend.rounds`: a sequence ends with the token for which ``ends`` is true.
+        ``trace`` counts its rounds instead of the shared counters. ``ends`` and ``scores`` work as
+        in :meth:`Backend.rounds`: a sequence ends with the token for which ``ends`` returns True.
         """
 
     def step(self) -> list[Emitted]:
-        """Go on with all sequences: some tokens of some of them, in order."""
+        """Advance the running sequences; return their new tokens, in order."""
 
     def cached(self, slot: int) -> int:
-        """Tokens of the prompt of a running sequence whose keys and values were there."""
+        """Return the number of prompt tokens whose keys and values were reused from the cache."""
 
     def release(self, slot: int) -> None:
-        """End a sequence, whose slot is free then."""
+        """Cancel a sequence and free its slot."""
 
 
 @runtime_checkable
@@ -121,14 +121,14 @@ class SideBySide(Protocol):
     """A backend that runs several sequences at once."""
 
     def sequences(self, counters: Counters | None = None, *, keep: bool = False) -> Sequences:
-        """Room for them; ``counters`` count their rounds of speculation.
+        """Return slots for sequences; ``counters`` counts their rounds of speculation.
 
-        With ``keep``, keys and values of sequences that have ended serve later ones.
+        With ``keep``, the KV cache of ended sequences is reused by later ones.
         """
 
 
 class OneByOne:
-    """Sequences of a backend that runs one at a time (:class:`Sequences`)."""
+    """Run the sequences of a single-sequence backend one at a time (:class:`Sequences`)."""
 
     def __init__(self, backend: Backend, counters: Counters | None = None) -> None:
         self._backend = backend
@@ -138,7 +138,7 @@ class OneByOne:
 
     @property
     def free(self) -> int:
-        """Sequences that can begin now."""
+        """Number of free slots."""
         return self._running is None
 
     def claim(
@@ -150,7 +150,7 @@ class OneByOne:
         ends: Ends = never,
         scores: list[Score] | None = None,
     ) -> int:
-        """Begin a sequence with a prompt, and return its slot."""
+        """Start a sequence for ``prompt`` and return its slot."""
         counters, ending = self._counters if trace is None else trace, Ending(ends)
         rounds = self._backend.rounds(prompt, settings, counters, ends=ending, scores=scores)
         self._running = rounds, settings, ending
@@ -158,7 +158,7 @@ class OneByOne:
         return 0
 
     def step(self) -> list[Emitted]:
-        """The tokens of a round."""
+        """Return the tokens of the next round."""
         if self._running is None:
             return []
         rounds, settings, ending = self._running
@@ -171,34 +171,34 @@ class OneByOne:
         return [Emitted(0, token, False) for token in tokens[:-1]] + [Emitted(0, tokens[-1], over)]
 
     def cached(self, slot: int) -> int:
-        """None: keys and values of a reply end with it."""
+        """Return 0: this backend keeps no KV cache between replies."""
         return 0
 
     def release(self, slot: int) -> None:
-        """End the sequence."""
+        """Cancel the sequence."""
         self._running = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Generation:
-    """Replies to prompts, and the figures over all of them."""
+    """Replies to prompts, and the metrics over all of them."""
 
     prompts: tuple[Prompt, ...]
-    texts: tuple[str, ...]  # without special tokens, up to a stop string
-    tokens: tuple[tuple[int, ...], ...]  # of each reply, the one that ended it included
+    texts: tuple[str, ...]  # without special tokens, cut before a stop string
+    tokens: tuple[tuple[int, ...], ...]  # of each reply, including its final token
     stop_reasons: tuple[str, ...]  # stop_token, stop_string, length or interrupted
     report: Report
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain objects for JSON."""
+        """Return JSON-serializable objects."""
         return {**vars(self), "report": self.report.to_dict()}
 
 
 class Replies:
-    """Replies to prompts; usable at any time, after an interrupt, too.
+    """Generate replies to prompts. The results stay readable after an interrupt.
 
-    The model's own stop tokens are added to those of ``settings``; ``raw`` prompts get no chat
-    template.
+    The model's own stop tokens are added to those of ``settings``; ``raw`` prompts are used without
+    the chat template.
     """
 
     def __init__(self, backend: Backend, settings: Settings, *, raw: bool = False) -> None:
@@ -211,20 +211,20 @@ class Replies:
         self._texts: list[ReplyText] = []
 
     def __bool__(self) -> bool:
-        """Whether a reply has begun."""
+        """Return True once a reply has begun."""
         return self._counters.replies > 0
 
     @property
     def last_text(self) -> str:
-        """The text of the last reply so far."""
+        """Text of the last reply so far."""
         return self._texts[-1].text
 
     def run(self, prompts: Iterable[Prompt], on_text: Callable[[int, str], object]) -> None:
-        """Reply to each prompt on its own, with the chat template if the model has one.
+        """Reply to each prompt separately, with the chat template if the model has one.
 
-        ``on_text`` is called with the number of the reply and each new piece of its text: all that
-        there is, if an error or an interrupt ends the reply. The next prompt is taken when the
-        reply before it is complete.
+        ``on_text`` is called with the reply's number and each new piece of its text; after an error
+        or interrupt it receives the rest of the text. The next prompt begins when the reply before
+        it is complete.
         """
         for number, prompt in enumerate(prompts):
             text, tokens = self._begin(prompt)
@@ -235,7 +235,7 @@ class Replies:
                     on_text(number, text.new())
             except BaseException as error:
                 reserve.clear()
-                clear_frames(error.__traceback__)  # keys and values, too
+                clear_frames(error.__traceback__)  # frees their keys and values
                 raise
             finally:
                 on_text(number, text.new(last=True))
@@ -243,11 +243,11 @@ class Replies:
     def run_together(
         self, prompts: Sequence[Prompt], on_text: Callable[[int, str], object], sequences: Sequences
     ) -> None:
-        """As :meth:`run`, with as many prompts at once as there is room for.
+        """Reply to prompts like :meth:`run`, with as many at once as there are slots.
 
-        Each text comes whole, in the order of the prompts.
+        ``on_text`` gets each text whole, in the order of the prompts.
         """
-        running: dict[int, int] = {}  # numbers of replies by slot
+        running: dict[int, int] = {}  # reply numbers by slot
         begun = shown = 0
         try:
             while begun < len(prompts) or running:
@@ -272,20 +272,20 @@ class Replies:
                 on_text(number, self._texts[number].new(last=True))
 
     def _begin(self, prompt: Prompt) -> tuple[ReplyText, list[int]]:
-        """The text of the next reply, and the tokens of its prompt."""
+        """Start the next reply; return its text and the tokens of its prompt."""
         text = ReplyText(self._backend.tokenizer, self._settings.stop_strings)
         self._texts.append(text)
         self._prompts.append(prompt)
         return text, encode_prompt(self._backend.tokenizer, prompt, raw=self._raw)
 
     def _take(self, number: int, emitted: Emitted) -> bool:
-        """The next token of a reply; whether it ends with it, by a stop string or otherwise."""
+        """Append the next token of a reply; return True if the reply ends with it."""
         text = self._texts[number]
-        self._counters.tokens += bool(text.tokens)  # the first is its prompt's
+        self._counters.tokens += bool(text.tokens)  # the first token comes from the prompt
         return text.add(emitted.token) or emitted.over
 
     def generation(self) -> Generation:
-        """The replies that have begun, and their figures."""
+        """Return the replies that have begun, and their metrics."""
         known = zip(self._prompts, self._texts, strict=True)
         prompts = [prompt for prompt, text in known if text.tokens]
         begun = [text for text in self._texts if text.tokens]
@@ -308,7 +308,7 @@ class Replies:
 def cut_at_end(
     tokens: Sequence[int], stop_tokens: frozenset[int], ends: Callable[[int], bool]
 ) -> tuple[list[int], bool]:
-    """The tokens up to the one that ends the reply, and whether there is such a one."""
+    """Return the tokens up to the one that ends the reply, and True if one does."""
     for place, token in enumerate(tokens):
         if ends(token) or token in stop_tokens:
             return list(tokens[: place + 1]), True

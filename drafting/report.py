@@ -1,8 +1,8 @@
-"""The figures of replies; docs/software/runtime.md defines each.
+"""Metrics of replies; docs/software/runtime.md defines each.
 
-Traffic is counted for the decode stage, batch 1, in the memory-bound model of runtime.md: a
-pass reads the weights once, and the keys and values of the positions that it sees once. The pass
-over the prompt is the same for all and is left out.
+Traffic is counted for the decode stage at batch size 1, in the memory-bound model of runtime.md: a
+pass reads the weights once, and the keys and values of each position it attends to once. Prompt
+processing is the same for all methods and is left out.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ class Costs:
 
     linear: ReadBytes  # packed linear layers
     head: ReadBytes
-    other: int  # norms and biases; the row of an embedding is not counted
-    position: int  # keys and values of one position, in BF16
+    other: int  # norms and biases; embedding rows are not counted
+    position: int  # KV cache bytes of one position, in BF16
 
     @property
     def weights(self) -> ReadBytes:
-        """What a pass reads beside keys and values."""
+        """Bytes that a pass reads beside keys and values."""
         other = ReadBytes(draft=self.other, target=self.other, bf16=self.other)
         return self.linear + self.head + other
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """Bytes read per emitted token, in one scope; 0 tokens make zeros and no ratios."""
+    """Bytes read per emitted token in one scope; with 0 tokens all are zero and ratios are None."""
 
-    draft: float  # weights that draft passes read
-    target: float  # weights that verification passes read
-    kv: float  # keys and values that both read
-    speculative: float  # the sum of these
-    plain: float  # the packed target without speculation: the honest baseline
-    bf16: float  # the model before packing, without speculation
-    speedup: float | None  # bf16 over speculative
-    plain_speedup: float | None  # bf16 over plain
+    draft: float  # weights read by draft passes
+    target: float  # weights read by verification passes
+    kv: float  # keys and values read by both
+    speculative: float  # sum of the three above
+    plain: float  # packed target without speculation: the baseline to compare with
+    bf16: float  # unpacked model without speculation
+    speedup: float | None  # bf16 / speculative
+    plain_speedup: float | None  # bf16 / plain
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KeyValueTraffic:
-    """Bytes of keys and values read per emitted token, and their memory at the end of a reply."""
+    """KV cache bytes read per emitted token, and memory at the end of a reply."""
 
     draft: float = 0.0  # by draft passes
     target: float = 0.0  # by verification passes
-    plain: float = 0.0  # by plain decoding with the same format
-    bf16: float = 0.0  # by plain decoding with BF16
-    memory: float | None = None  # of their format over that of BF16
+    plain: float = 0.0  # by plain decoding in the same format
+    bf16: float = 0.0  # by plain decoding in BF16
+    memory: float | None = None  # relative to BF16
 
 
 _NO_TRAFFIC = KeyValueTraffic()
@@ -64,33 +64,33 @@ _NO_TRAFFIC = KeyValueTraffic()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NativeFigures:
-    """What only the native engine measures."""
+    """Metrics that only the native engine measures."""
 
-    draft: str  # who drafts
-    copied_rounds: int  # rounds with a copied draft
+    draft: str  # draft source
+    copied_rounds: int  # rounds with copied tokens
     tokens_per_second: float | None
-    draft_ms: float  # of one pass of the draft view
+    draft_ms: float  # per draft view pass
     verify_ms: float
     prompt_tokens_per_second: float | None
     threads: int
     isa: str
-    forms: Mapping[str, Mapping[str, int]]  # matrices of target and draft by form
-    memory: Mapping[str, int]  # bytes of weights, of the embedding, of one position, and streamed
-    plans: Mapping[str, int]  # rounds by what an adaptive gamma planned
+    forms: Mapping[str, Mapping[str, int]]  # number of matrices by form, for target and draft
+    memory: Mapping[str, int]  # bytes: weights, embedding, one position, streamed weights
+    plans: Mapping[str, int]  # rounds by plan of the adaptive policy
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
-    """All figures of a run; docs/software/runtime.md defines each.
+    """Metrics of a run; docs/software/runtime.md defines each.
 
-    A backend leaves out the parts that it does not measure: ``kv``, ``traffic`` and the bytes, or
+    A backend omits the parts that it does not measure: ``kv``, ``traffic`` and the byte counts, or
     ``native``.
     """
 
-    gamma: int | str  # "adaptive": as it went
-    draft: str  # who drafts
+    gamma: int | str  # or "adaptive"
+    draft: str  # draft source
     replies: int
-    tokens: int  # emitted, first tokens included
+    tokens: int  # emitted, including first tokens
     rounds: int
     drafts: int  # rounds with drafted tokens
     drafted: int
@@ -102,16 +102,16 @@ class Report:
     conditional_rate: float | None  # accepted / drafted tokens whose predecessors were accepted
     tokens_per_verification: float | None
     accepted_lengths: tuple[int, ...]  # rounds with 0, 1, ... gamma accepted tokens
-    draft_bytes: int = 0  # of the weights that a draft pass reads, head and norms included
-    target_bytes: int = 0  # of a verification pass
-    bf16_bytes: int = 0  # of a pass of the model before packing
-    position_bytes: int = 0  # keys and values of one position in BF16
+    draft_bytes: int = 0  # weights read by a draft pass, including head and norms
+    target_bytes: int = 0  # weights read by a verification pass
+    bf16_bytes: int = 0  # weights read by a pass of the unpacked model
+    position_bytes: int = 0  # KV cache bytes of one position in BF16
     kv: KeyValueTraffic = _NO_TRAFFIC
     traffic: Mapping[str, Traffic] = dataclasses.field(default_factory=dict)  # by scope
     native: NativeFigures | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain objects for JSON, without the parts that were not measured."""
+        """Return JSON-serializable objects, without the parts that were not measured."""
         body = dataclasses.asdict(self)
         if not self.traffic:
             body = {key: value for key, value in body.items() if key not in _TRAFFIC_PARTS}
@@ -120,7 +120,7 @@ class Report:
         return body | self._names_of_others()
 
     def _names_of_others(self) -> dict[str, Any]:
-        """The same figures under the names that vLLM and llama.cpp give them."""
+        """Return the same metrics under vLLM's and llama.cpp's names."""
         lengths = self.accepted_lengths
         accepted = [sum(lengths[place:]) for place in range(1, len(lengths))]
         return {
@@ -141,9 +141,9 @@ _TRAFFIC_PARTS = ("draft_bytes", "target_bytes", "bf16_bytes", "position_bytes",
 def make_report(
     counters: Counters, settings: Settings, *, costs: Costs | None = None, **parts: Any
 ) -> Report:
-    """The figures of counters over replies with some settings.
+    """Build the report of counters over replies with these settings.
 
-    ``costs`` adds the traffic; ``parts`` are other fields of :class:`Report`.
+    ``costs`` adds the traffic; ``parts`` sets other fields of :class:`Report`.
     """
     longest = max(counters.lengths, default=0)
     most = longest if settings.gamma == ADAPTIVE else int(settings.gamma)
@@ -170,7 +170,7 @@ def make_report(
 
 
 def native_figures(counters: Counters, settings: Settings, **parts: Any) -> NativeFigures:
-    """Times by counters; ``parts`` are the other fields."""
+    """Build the native metrics from counters; ``parts`` sets the other fields."""
     return NativeFigures(
         draft=settings.draft if settings.gamma else "none",
         copied_rounds=counters.copies.rounds,
@@ -205,7 +205,7 @@ def _key_value_traffic(counters: Counters, costs: Costs) -> KeyValueTraffic:
 
 
 def traffic(scope: str, counters: Counters, costs: Costs) -> Traffic:
-    """What rounds have read in one of :data:`SCOPES`."""
+    """Return the traffic of rounds in one of :data:`SCOPES`."""
     weights = costs.linear if scope == "linear" else costs.linear + costs.head
     other = costs.other if scope == "all" else 0
     kv = counters.key_values(costs.position) if scope == "all" else KeyValueCounters()

@@ -1,4 +1,4 @@
-"""How a reply is generated: one vocabulary for both runtimes."""
+"""Settings of generation, shared by both runtimes."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ DraftKind = Literal["model", "lookup", "hybrid", "none"]
 
 
 def _is_number(value: object) -> bool:
-    """Return whether a value is a number; truth values are not."""
+    """Return True for numbers, False for everything else, including booleans."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _require_number(field: str, value: float, *, most: float = math.inf) -> None:
-    """Raise :class:`CassandraError` unless a value is a number from 0 to ``most`` (no NaN)."""
+    """Raise :class:`CassandraError` unless a value is a number from 0 to ``most`` (NaN is not)."""
     if not (_is_number(value) and 0 <= value <= most):
         raise CassandraError(f"{field} must be a number from 0 on, not {value!r}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Levels:
-    """What low drafters do (:mod:`cassandra_spec.drafting.levels`)."""
+    """Settings of low drafters (:mod:`cassandra_spec.drafting.levels`)."""
 
-    low: int = 3  # nodes in a pass of the draft view
-    branches: int = 4  # candidates of one place, at most; 1: chains
-    tail: bool = True  # rows of a verification that the draft leaves free are filled
-    rows: int = 7  # nodes of a verification that are filled up
-    alternatives: int = 2  # second-best tokens of the draft view in a verification, at most
-    alternative_margin: float = 1.5  # they are of margins below this
-    grammar: bool = True  # what a grammar makes certain is drafted
+    low: int = 3  # lookup tokens checked in each draft view pass
+    branches: int = 4  # maximum children of a node; 1: chains
+    tail: bool = True  # fill unused verification rows with lookup tokens
+    rows: int = 7  # fill each verification to this many nodes
+    alternatives: int = 2  # maximum second-best tokens of the draft view per verification
+    alternative_margin: float = 1.5  # add second-best tokens only where the margin is below this
+    grammar: bool = True  # draft the tokens that a grammar forces
 
     def __post_init__(self) -> None:
         for name, least in {"low": 0, "branches": 1, "rows": 0, "alternatives": 0}.items():
@@ -66,12 +66,12 @@ class Levels:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How a token is chosen from logits, in transformers' terms and order."""
+    """Sampling parameters, with transformers' names and order."""
 
     temperature: float = 0.0  # 0: greedy
-    top_k: int | None = None  # only the most likely tokens stay
-    top_p: float | None = None  # only the smallest set of likely tokens with this probability stays
-    min_p: float | None = None  # only tokens stay with this part of the likeliest's probability
+    top_k: int | None = None  # keep only the k most probable tokens
+    top_p: float | None = None  # keep the fewest top tokens with this total probability
+    min_p: float | None = None  # keep tokens with at least this fraction of the top probability
 
     def __post_init__(self) -> None:
         _require_number("temperature", self.temperature, most=sys.float_info.max)
@@ -90,9 +90,9 @@ GREEDY = Sampling()
 class DraftCache:
     """The part of the KV cache that draft passes read (docs/software/kv.md).
 
-    A draft pass attends to the first ``sinks`` positions, to a window of the last committed ones,
-    and to all positions from the beginning of its round on. So its cost does not grow with the
-    context. Verification reads everything, so replies do not depend on this.
+    A draft pass attends to the first ``sinks`` positions, to a window of the last committed
+    positions, and to all positions since the start of its round. Its cost does not grow with the
+    context. Verification attends to everything, so replies do not depend on this.
     """
 
     window: int | None = 1024  # committed positions before a round; None: all
@@ -110,9 +110,9 @@ class DraftCache:
             raise CassandraError(f"sinks must be from 0 to {MAX_POSITIONS}, not {self.sinks!r}")
 
     def start(self, position: int) -> int:
-        """Return the window's first position in a round that begins at ``position``.
+        """Return the first position of the window in a round that begins at ``position``.
 
-        0 means that drafts see everything.
+        0 means that draft passes attend to everything.
         """
         if self.window is None:
             return 0
@@ -120,9 +120,9 @@ class DraftCache:
         return start if start > self.sinks else 0
 
     def runs(self, position: int, first: int, stop: int) -> list[tuple[int, int]]:
-        """Return the parts of ``first`` to ``stop - 1`` that a draft pass sees.
+        """Return the ranges within ``first`` to ``stop - 1`` that a draft pass attends to.
 
-        ``position`` is where its round begins. Each part is (first, stop).
+        The round begins at ``position``. Each range is (first, stop).
         """
         start = self.start(position)
         parts = [(first, min(self.sinks if start else 0, stop)), (max(first, start), stop)]
@@ -131,24 +131,24 @@ class DraftCache:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How a reply is generated.
+    """Settings of a reply.
 
-    What only one backend can do, the other refuses by name (:class:`CassandraError`).
+    A backend rejects settings that it does not support (:class:`CassandraError`).
     """
 
-    gamma: Gamma = 3  # most tokens drafted in a round; 0: plain decoding; adaptive: what pays
+    gamma: Gamma = 3  # maximum drafted tokens per round; 0: plain decoding; "adaptive"
     draft: DraftKind = "model"
-    min_margin: float = 0.0  # drafting stops after a token with a smaller margin of logits
+    min_margin: float = 0.0  # stop drafting after a token with a smaller logit margin
     levels: Levels = Levels()
     draft_cache: DraftCache = DraftCache()
-    max_tokens: int = 128  # generated, the first included
-    stop_tokens: frozenset[int] = frozenset()  # each ends the reply, as its last token
-    stop_strings: tuple[str, ...] = ()  # the token that completes one ends the reply, too
+    max_tokens: int = 128  # token limit of the reply, including the first token
+    stop_tokens: frozenset[int] = frozenset()  # each ends the reply and is its last token
+    stop_strings: tuple[str, ...] = ()  # the token that completes one ends the reply
     sampling: Sampling = GREEDY
-    processors: tuple[Processor, ...] = ()  # they change the target's logits, in this order
-    logprobs: int | None = None  # likeliest tokens whose log-probabilities come with each token
-    prompt_logprobs: bool = False  # those of the prompt's tokens, too
-    seed: int | None = None  # of the sampling; None: another one each time
+    processors: tuple[Processor, ...] = ()  # applied to the target's logits, in this order
+    logprobs: int | None = None  # number of top tokens to report log-probabilities for, per token
+    prompt_logprobs: bool = False  # also report log-probabilities of the prompt's tokens
+    seed: int | None = None  # of the sampling; None: a new one for each reply
 
     def __post_init__(self) -> None:
         if self.gamma != ADAPTIVE and not is_integer(self.gamma, 0, MOST_GAMMA):
@@ -172,34 +172,34 @@ class Settings:
 
     @property
     def needs_logits(self) -> bool:
-        """Whether a reply needs the target's logits, not the best tokens alone."""
+        """True if choosing tokens needs the target's full logits, not just the top tokens."""
         return self.sampling != GREEDY or bool(self.processors) or self.logprobs is not None
 
     @property
     def drafts_grammar(self) -> bool:
-        """Whether rounds may have tokens that a grammar makes certain."""
+        """True if rounds may draft tokens that a grammar forces."""
         return self.gamma != 0 and self.draft != "none" and self.levels.grammar
 
     @property
     def uses_draft_view(self) -> bool:
-        """Whether rounds may run the draft view."""
+        """True if rounds may run the draft view."""
         return self.gamma != 0 and self.draft in ("model", "hybrid")
 
     @property
     def uses_low_drafter(self) -> bool:
-        """Whether rounds may have tokens that no pass has drafted."""
+        """True if rounds may draft tokens without a model pass."""
         return self.gamma != 0 and self.draft in ("lookup", "hybrid")
 
 
 def default_margin(gamma: Gamma) -> float:
-    """Return the minimum margin of drafts where none is asked for."""
+    """Return the default of ``min_margin`` for this gamma."""
     return BEST_MARGIN if gamma == ADAPTIVE else 0.0
 
 
 def check_room(needed: int, *, context: int, longest: int) -> None:
-    """Refuse a prompt and a reply of more positions than the context of a model has.
+    """Raise :class:`CassandraError` if prompt and reply exceed the model's context.
 
-    ``longest`` is the most that a context can be asked for. Raises :class:`CassandraError`.
+    ``longest`` is the largest context that can be requested.
     """
     if needed > context:
         more = f" (context can be set, up to {longest})" if longest > context else ""

@@ -1,6 +1,6 @@
-"""A table of n-grams: what follows the last tokens most often in a text, such as a model's own.
+"""N-gram table: the most frequent continuations of n-grams in a text, such as a model's own.
 
-A lookup costs no pass. ``casspec bake-table`` makes the file (docs/software/table.md).
+A lookup needs no model pass. ``casspec bake-table`` makes the file (docs/software/table.md).
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _Counts = NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TableOrder:
-    """What follows runs of one number of tokens (the order)."""
+    """Continuations of n-grams of one order."""
 
-    keys: _Keys  # [n], ascending: the run, TOKEN_BITS a token, the latest in the lowest bits
-    tokens: NDArray[np.int32]  # [n, CONTINUATIONS], best first; -1: none
-    confidences: NDArray[np.float32]  # [n, CONTINUATIONS]: share among what followed; 0: none
+    keys: _Keys  # [n], ascending: the n-gram, TOKEN_BITS per token, the latest in the lowest bits
+    tokens: NDArray[np.int32]  # [n, CONTINUATIONS], best first; -1: unused
+    confidences: NDArray[np.float32]  # [n, CONTINUATIONS]: share of continuations; 0: unused
 
     def find(self, run: Sequence[int]) -> Iterator[tuple[int, float]]:
-        """The continuations of a run, best first, with their confidences."""
+        """Yield the continuations of an n-gram, best first, with their confidences."""
         key = np.uint64(_packed(run))
         place = int(np.searchsorted(self.keys, key))
         if place < len(self.keys) and self.keys[place] == key:
@@ -62,16 +62,16 @@ class TableOrder:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NgramTable:
-    """Continuations of runs of tokens, from the highest order down to 1."""
+    """Continuations of n-grams, from the highest order down to 1."""
 
     orders: tuple[TableOrder, ...]
 
     def __len__(self) -> int:
-        """Entries of all orders."""
+        """Return the number of entries of all orders."""
         return sum(len(each.keys) for each in self.orders)
 
     def candidates(self, tail: Sequence[int]) -> list[tuple[int, float]]:
-        """Tokens that may follow, with confidences: by higher orders first, each token once."""
+        """Return continuations of ``tail`` with confidences, highest order first, each once."""
         found: dict[int, float] = {}
         for order, each in zip(range(len(self.orders), 0, -1), self.orders, strict=True):
             if len(tail) >= order:
@@ -91,11 +91,11 @@ class NgramTable:
         most_bytes: int | None = None,
         smoothing: float = SMOOTHING,
     ) -> Self:
-        """Count what follows each run of 1 to ``order`` tokens of each sequence.
+        """Count the continuations of each n-gram of 1 to ``order`` tokens in each sequence.
 
-        Runs that occurred fewer than ``least`` times are left out, and then the rarest ones, higher
-        orders first, until the table has at most ``most_bytes``. The confidence is count / (total +
-        ``smoothing``). Of equal counts the smaller token comes first.
+        N-grams that occur fewer than ``least`` times are dropped, and then the rarest, higher
+        orders first, until the table fits ``most_bytes``. The confidence is count / (total +
+        ``smoothing``). Among equal counts the smaller token comes first.
         """
         _check(order, vocabulary)
         tokens, places = _flat(sequences, vocabulary)
@@ -105,10 +105,10 @@ class NgramTable:
         return cls(tuple(reversed(orders)))
 
     def save(self, path: Path, metadata: Mapping[str, Any]) -> None:
-        """Write a file, whole or not at all.
+        """Write a file atomically.
 
-        ``metadata`` is kept as JSON. Its ``tokenizer_digest`` says whose tokens these are, or, in
-        a file without one, its ``model_digest``.
+        ``metadata`` is stored as JSON. Its ``tokenizer_digest`` identifies the tokenizer; files
+        without one are identified by their ``model_digest``.
         """
         arrays = {
             f"{name}.{order}": getattr(each, name)
@@ -127,9 +127,9 @@ class NgramTable:
 
     @classmethod
     def load(cls, path: Path, *, vocabulary: int, owner: Mapping[str, str] | None = None) -> Self:
-        """Map a file into memory; all that it says is checked.
+        """Map a file into memory and validate its contents.
 
-        Raises :class:`FileError` if it is not a whole table for such a vocabulary, or not for the
+        Raises :class:`FileError` if it is not a complete table for this vocabulary and for the
         model with these digests (see :meth:`save`).
         """
         file = PackedFile(path)
@@ -171,7 +171,7 @@ def _check(order: int, vocabulary: int) -> None:
 def _flat(
     sequences: Iterable[Sequence[int]], vocabulary: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """All tokens, and the place of each in its sequence."""
+    """Return all tokens, and the position of each in its sequence."""
     arrays = [np.asarray(sequence, np.int64) for sequence in sequences]
     tokens = np.concatenate([np.zeros(0, np.int64), *arrays])
     wrong = tokens[(tokens < 0) | (tokens >= vocabulary)]
@@ -182,13 +182,13 @@ def _flat(
 
 
 class _Pairs(NamedTuple):
-    """Distinct pairs of a run and what follows, by run, then count, largest first, then token."""
+    """Distinct pairs of n-gram and continuation, by n-gram, then count (descending), then token."""
 
     keys: _Keys
     nexts: NDArray[np.uint64]
     counts: _Counts
-    firsts: NDArray[np.int64]  # first pair of each distinct run
-    totals: _Counts  # occurrences of each distinct run
+    firsts: NDArray[np.int64]  # index of the first pair of each distinct n-gram
+    totals: _Counts  # occurrences of each distinct n-gram
 
 
 def _count(tokens: NDArray[np.uint64], places: NDArray[np.int64], order: int) -> _Pairs:
@@ -208,14 +208,14 @@ def _count(tokens: NDArray[np.uint64], places: NDArray[np.int64], order: int) ->
 
 
 def _changes(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether each value differs from the one before it; the first does."""
+    """Return a mask of values that differ from the one before; the first is True."""
     return np.concatenate([np.ones(min(values.size, 1), bool), values[1:] != values[:-1]])
 
 
 def _frequent(
     totals: Sequence[_Counts], least: int, most_bytes: int | None
 ) -> list[NDArray[np.bool_]]:
-    """Which runs of each order, from 1 on, are kept."""
+    """Return a mask of the n-grams to keep, for each order from 1 up."""
     every = np.concatenate(totals)
     kept = every >= least
     if most_bytes is not None:
@@ -225,7 +225,7 @@ def _frequent(
 
 
 def _order(pairs: _Pairs, kept: NDArray[np.bool_], smoothing: float) -> TableOrder:
-    """The entries of the runs that are kept."""
+    """Return the entries of the n-grams that are kept."""
     run = np.repeat(np.arange(pairs.firsts.size), np.diff(pairs.firsts, append=pairs.keys.size))
     rank = np.arange(run.size) - pairs.firsts[run]
     some = rank < CONTINUATIONS
@@ -245,7 +245,7 @@ def _dtype(name: str) -> str:
 
 
 def _read(file: PackedFile, order: int, vocabulary: int) -> TableOrder:
-    """One order of a file, checked."""
+    """Read and validate one order of a file."""
     found = {name: _mapped(file, f"{name}.{order}") for name in _DTYPES}
     rows = found["keys"].shape[:1]
     for name, array in found.items():
@@ -278,7 +278,7 @@ def _violations(
     order: int,
     vocabulary: int,
 ) -> Iterator[tuple[str, str, NDArray[np.bool_]]]:
-    """An array of an order, what its values must be, and which are not."""
+    """Yield arrays of an order with invalid values: name, requirement, and mask of violations."""
     below = f"from 0 to {vocabulary - 1}"
     yield "keys", "ascending, each once", np.append(False, keys[1:] <= keys[:-1])[: keys.size]
     outside = keys >> np.uint64(TOKEN_BITS * order) > 0

@@ -1,4 +1,4 @@
-"""The text of a reply while it grows: what is ready to be shown, and where stop strings end it."""
+"""The text of a growing reply: the part that can be shown, and the end at stop strings."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _ROOM = 1 << 16
 _ROOM_OF_TOKEN, _ROOM_OF_CHARACTER = 256, 1024
 """Bytes of memory that a tokenizer needs, at most."""
 
-_MARK = "WORDSOFAUSER"  # a prompt that no template changes or has in its own text
+_MARK = "WORDSOFAUSER"  # placeholder prompt that no template changes or contains
 _PROMPT_BYTES = 1 << 24
 _CHILDREN: weakref.WeakKeyDictionary[Any, tuple[str, TextChild]] = weakref.WeakKeyDictionary()
 _CHILDREN_LOCK = threading.Lock()
-_UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what a tokenizer makes of a part of a character
-_WINDOW = 16  # tokens whose text may still depend on one another
+_UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # the tokenizer's output for an incomplete character
+_WINDOW = 16  # tokens whose text may depend on one another
 
 
 Prompt = str | Sequence[Mapping[str, Any]]
@@ -46,12 +46,12 @@ def encode_prompt(
     turn: Turn = "reply",
     tools: Sequence[Mapping[str, Any]] = (),
 ) -> list[int]:
-    """The tokens of a prompt, in the chat template if the tokenizer has one.
+    """Return the tokens of a prompt, in the chat template if the tokenizer has one.
 
-    ``turn`` says what the template puts behind the last message, which shows ``tools`` if it knows
-    them. ``raw`` text is taken as it is,
-    without a template. Raises :class:`CassandraError` if the template is missing for several
-    messages, fails, takes too long or makes too much text.
+    ``turn`` selects what the template appends after the last message. ``tools`` are passed to the
+    template, which may ignore them. ``raw`` text is encoded without a template. Raises
+    :class:`CassandraError` if several messages have no template, or if the template fails or
+    exceeds its limits of time or text size.
     """
     special = raw or not tokenizer.chat_template
     text = _in_template(tokenizer, prompt, raw=raw, turn=turn, tools=tools)
@@ -59,7 +59,7 @@ def encode_prompt(
 
 
 def encode_opening(tokenizer: Any) -> list[int]:
-    """The tokens before the words of a user, at least one. Raises :class:`CassandraError`."""
+    """Return the tokens before a user's words, at least one. Raises :class:`CassandraError`."""
     before, mark, _ = _in_template(tokenizer, _MARK).partition(_MARK)
     if not mark:
         raise CassandraError("the chat template must have the prompt in its text, and has not")
@@ -72,7 +72,7 @@ def encode_opening(tokenizer: Any) -> list[int]:
 
 
 def encode_text(tokenizer: Any, text: str, *, special: bool = True) -> list[int]:
-    """The tokens of a text, with the special ones that the tokenizer puts around it or without."""
+    """Return the tokens of a text; ``special`` adds the tokenizer's own special tokens."""
     _require_room(_ROOM_OF_CHARACTER * len(text))
     return list(tokenizer(text, add_special_tokens=special).input_ids)
 
@@ -105,7 +105,7 @@ def _in_template(
 
 
 def _child(tokenizer: Any) -> TextChild:
-    """The child that applies a tokenizer's template, another one if the template has changed."""
+    """Return the child that applies the tokenizer's template; fork a new one if it changed."""
     state = repr((tokenizer.chat_template, getattr(tokenizer, "special_tokens_map", None)))
     with _CHILDREN_LOCK:
         known, child = _CHILDREN.get(tokenizer, ("", None))
@@ -116,14 +116,14 @@ def _child(tokenizer: Any) -> TextChild:
 
 
 def _require_room(size: int) -> None:
-    """Raise ``MemoryError`` here: a tokenizer that gets no memory ends the process."""
+    """Raise ``MemoryError`` here, because the tokenizer aborts the process when out of memory."""
     bytearray(_ROOM + size)
 
 
 def read_prompt(name: str) -> str:
-    """The text of a file, or with ``-`` of standard input, without spaces around it.
+    """Return the stripped text of a file, or of standard input for ``-``.
 
-    Raises :class:`CassandraError` if there is none, or it is not UTF-8.
+    Raises :class:`CassandraError` if it is empty or not UTF-8.
     """
     if name == "-":
         where, data = "standard input", sys.stdin.buffer.read(_PROMPT_BYTES + 1)
@@ -142,31 +142,31 @@ def read_prompt(name: str) -> str:
 
 
 def stop_tokens(tokenizer: Any, directory: str | Path) -> frozenset[int]:
-    """Tokens that end a reply, by the tokenizer and by the files of the model's directory.
+    """Return the tokens that end a reply, from the tokenizer and the model directory's files.
 
-    Raises :class:`FileError` if a file states another thing than tokens.
+    Raises :class:`FileError` if a file has invalid tokens there.
     """
     found = {tokenizer.eos_token_id, *read_stop_tokens(Path(directory))}
     return frozenset(found - {None})
 
 
 class ReplyText:
-    """Text of the tokens of one reply.
+    """Text of one reply's tokens.
 
-    A reply ends with the token that completes a stop string, in the text with special tokens or in
-    the one without. The text that is shown has none, and ends before the stop string.
+    A reply ends with the token that completes a stop string, in its text with or without special
+    tokens. The visible text has no special tokens and ends before the stop string.
     """
 
     def __init__(self, tokenizer: Any, stop_strings: Sequence[str] = ()) -> None:
         self.tokens: list[int] = []
-        self.stopped = False  # a stop string is complete
+        self.stopped = False  # a stop string was completed
         self._with_special = _Decoded(tokenizer, self.tokens, skip_special=False)
         self._without_special = _Decoded(tokenizer, self.tokens, skip_special=True)
         self._stops = tuple(stop_strings)
-        self._shown = 0  # characters
+        self._shown = 0  # characters returned by new()
 
     def add(self, token: int) -> bool:
-        """Take the next token; whether a stop string is complete now."""
+        """Append the next token; return True if a stop string is now complete."""
         self.tokens.append(token)
         if not self._stops:
             return False
@@ -176,15 +176,15 @@ class ReplyText:
 
     @property
     def text(self) -> str:
-        """The text so far, up to the first stop string."""
+        """Text so far, up to the first stop string."""
         text = self._without_special.text()
         ends = [place for stop in self._stops if (place := text.find(stop)) >= 0]
         return text[: min(ends, default=len(text))]
 
     def new(self, *, last: bool = False) -> str:
-        """What can be shown and was not yet; all the rest if it is the ``last`` call.
+        """Return the text that became visible since the last call; all of the rest if ``last``.
 
-        A character in the making and what may become a stop string are held back.
+        Incomplete characters and possible beginnings of stop strings are held back.
         """
         text = self.text
         ready = len(text) if last else self._ready(text)
@@ -200,20 +200,20 @@ class ReplyText:
 
 
 class _Decoded:
-    """The text of tokens that become more, of which the last ones are decoded each time."""
+    """Text of a growing token list; only the last tokens are decoded again."""
 
     def __init__(self, tokenizer: Any, tokens: Sequence[int], *, skip_special: bool) -> None:
         self._tokenizer, self._tokens, self._skip_special = tokenizer, tokens, skip_special
-        self._before = ""  # the text of the tokens before ``_start``
+        self._before = ""  # text of the tokens before ``_start``
         self._start = 0
 
     def text(self) -> str:
-        """The text of all tokens."""
+        """Return the text of all tokens."""
         text = self._decode(self._start)
         if len(self._tokens) >= self._start + 2 * _WINDOW:
             start = len(self._tokens) - _WINDOW
             last = self._decode(start)
-            if last and text.endswith(last):  # else a character lies across the start
+            if last and text.endswith(last):  # otherwise a character spans the start
                 self._before += text.removesuffix(last)
                 self._start, text = start, last
         return self._before + text
@@ -226,7 +226,7 @@ class _Decoded:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Characters at the end of a text that a stop string begins with."""
+    """Return the length of the longest end of a text that begins a stop string."""
     for length in range(min(len(stop) - 1, len(text)), 0, -1):
         if text.endswith(stop[:length]):
             return length

@@ -1,4 +1,4 @@
-"""What each round of one reply did: who made its tokens, and what had been read by then."""
+"""Trace of one reply: the sources of each round's tokens, and the bytes read so far."""
 
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ TARGET = "target"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TracedRound:
-    """A round, or the pass over the prompt; bytes are those of the scope ``all`` of reports."""
+    """A round, or the prompt pass; bytes are those of the reports' scope ``all``."""
 
-    sources: tuple[str, ...]  # of its emitted tokens
-    rounds: int = 0  # verifications so far; 0: the pass over the prompt
+    sources: tuple[str, ...]  # draft sources of its emitted tokens
+    rounds: int = 0  # verifications so far; 0: the prompt pass
     drafted: int = 0
     accepted: int = 0
-    read: int = 0  # bytes that the passes of all rounds so far have read
-    bf16: int = 0  # bytes that plain decoding in BF16 would have read for the same tokens
+    read: int = 0  # bytes read by the passes of all rounds so far
+    bf16: int = 0  # bytes that plain BF16 decoding reads for the same tokens
 
 
 @dataclasses.dataclass(kw_only=True)
 class Trace(Counters):
-    """Counters of one reply that remember its rounds.
+    """Counters of one reply that also record each round.
 
-    The pass over the prompt comes first, unless a round of speculation has read its last token.
-    ``costs`` are those of the backend; without them no bytes are known. ``total`` counts its
-    rounds, too.
+    The prompt pass comes first, unless a round of speculation has read its last token. ``costs``
+    are those of the backend; without them byte counts are zero. ``total`` counts the same rounds.
     """
 
     costs: Costs | None
@@ -41,7 +40,7 @@ class Trace(Counters):
     traced: list[TracedRound] = dataclasses.field(default_factory=list)
 
     def add_reply(self, prompt_tokens: int) -> None:
-        """Count a reply as :class:`Counters` do, and remember where its first token is from."""
+        """Count a reply like :class:`Counters`, and record the source of its first token."""
         super().add_reply(prompt_tokens)
         if self.total is not None:
             self.total.add_reply(prompt_tokens)
@@ -50,7 +49,7 @@ class Trace(Counters):
     def add_round(
         self, outcome: Outcome, *, position: int, tokens: int, kv: KeyValueCounters | None = None
     ) -> None:
-        """Count a round as :class:`Counters` do, and remember it."""
+        """Count a round like :class:`Counters`, and record it."""
         super().add_round(outcome, position=position, tokens=tokens, kv=kv)
         if self.total is not None:
             self.total.add_round(outcome, position=position, tokens=tokens, kv=kv)
@@ -68,7 +67,7 @@ class Trace(Counters):
 
 
 class TraceText:
-    """The rounds of a trace with the text of each token, as plain objects for JSON."""
+    """Rounds of a trace with the text of each token, as JSON-serializable objects."""
 
     def __init__(self, trace: Trace, tokenizer: Any, stop_strings: Sequence[str] = ()) -> None:
         self.rounds: list[dict[str, Any]] = []
@@ -76,10 +75,10 @@ class TraceText:
         self._text = ReplyText(tokenizer, stop_strings)
 
     def add(self, tokens: Sequence[int]) -> None:
-        """Take the tokens of the next round.
+        """Append the tokens of the next round.
 
-        The text of a token is what can be shown with it and not before: a character that several
-        tokens make is the last one's.
+        A token's text is the text that becomes visible with it: a character made of several tokens
+        belongs to the last one.
         """
         traced = self._trace.traced[len(self.rounds)]
         body = dataclasses.asdict(traced) | {"tokens": []}
@@ -90,6 +89,6 @@ class TraceText:
         self.rounds.append(body)
 
     def end(self) -> None:
-        """Give the last token the text that was held back."""
+        """Append the text that was held back to the last token."""
         if self.rounds and (tokens := self.rounds[-1]["tokens"]):
             tokens[-1]["text"] += self._text.new(last=True)

@@ -1,7 +1,7 @@
-"""Grammars from JSON Schemas, regular expressions, Lark and GBNF, compiled within limits.
+"""Compile grammars from JSON Schemas, regular expressions, Lark and GBNF, within limits.
 
-A text comes from a request, so a child process compiles it first: llguidance bounds most of its
-work, but a chain of rules can overflow its stack, and a number in a schema can take minutes.
+Grammar text comes from requests, so a child process compiles it first: llguidance bounds most of
+its work, but a chain of rules can overflow its stack, and a number in a schema can take minutes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SECONDS = 5.0
 """Time that a grammar may take to compile."""
 
 _COMPILED_BYTES = 1 << 22
-_STACK = 1 << 21  # bytes for the child's compilation, a quarter of what threads have here
-_KEPT = 32  # compiled grammars that later requests find
+_STACK = 1 << 21  # bytes of stack for the child's compilation, a quarter of a thread's stack here
+_KEPT = 32  # compiled grammars in the cache
 
 JSON_STYLE: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """Spaces as Python's ``json.dumps`` puts them: the model chooses none, so they cost nothing."""
@@ -35,7 +35,7 @@ JSON_STYLE: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_se
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GrammarText:
-    """A grammar as a user writes it. Raises :class:`CassandraError` if it is too long."""
+    """Grammar source as the user wrote it. Raises :class:`CassandraError` if it is too long."""
 
     syntax: Syntax
     text: str
@@ -51,22 +51,22 @@ class GrammarText:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Grammar:
-    """A compiled grammar (:class:`cassandra_spec.drafting.Processor`)."""
+    """Compiled grammar (:class:`cassandra_spec.drafting.Processor`)."""
 
     text: GrammarText
-    matcher: Any  # of llguidance, at the beginning of a reply
-    tokens: Any  # its tokenizer
+    matcher: Any  # of llguidance, at the start of a reply
+    tokens: Any  # the matcher's LLTokenizer
 
     def begin(self, prompt: Sequence[int]) -> GrammarState:
-        """Return the place before the first token of a reply."""
+        """Return the state before the first token of a reply."""
         return GrammarState(self.matcher.deep_copy(), self.tokens)
 
 
 class GrammarCompiler:
-    """Compiles grammars over the tokens of one model. Any thread may use it.
+    """Compile grammars over one model's tokens. Thread-safe.
 
-    A reply may end with one of ``stop_tokens`` where its text so far matches. ``tokenizer`` is one
-    of transformers that the tokenizers library runs; it is read at the first grammar.
+    A reply may end with one of ``stop_tokens`` where its text matches the grammar. ``tokenizer``
+    is a fast tokenizer of transformers; it is converted when the first grammar is compiled.
     """
 
     def __init__(self, tokenizer: Any, stop_tokens: frozenset[int]) -> None:
@@ -79,8 +79,8 @@ class GrammarCompiler:
     def compile(self, text: GrammarText) -> Grammar:
         """Return the compiled grammar.
 
-        Raises :class:`CassandraError` with the reason if it is not well-formed, matches no text or
-        reaches a limit, or if the model's tokenizer or stop tokens do not serve.
+        Raises :class:`CassandraError` with the reason if it is malformed, matches no text or
+        reaches a limit, or if llguidance cannot use the model's tokenizer or stop tokens.
         """
         with self._lock:
             if text not in self._known:
@@ -109,7 +109,7 @@ class GrammarCompiler:
 
 
 def _read_tokens(tokenizer: Any, stop_tokens: frozenset[int]) -> Any:
-    """Return llguidance's form of a tokenizer."""
+    """Convert a tokenizer to llguidance's form."""
     try:
         from llguidance.hf import from_tokenizer
     except ModuleNotFoundError as error:
@@ -127,7 +127,7 @@ def _read_tokens(tokenizer: Any, stop_tokens: frozenset[int]) -> Any:
 
 
 def _matcher(tokens: Any, grammar: str) -> Any:
-    """Return the matcher of a grammar in llguidance's own form."""
+    """Return the matcher of a grammar in llguidance's own syntax."""
     from llguidance import LLMatcher, LLParserLimits
 
     limits = LLParserLimits(verbose_errors=False)
@@ -138,7 +138,7 @@ def _matcher(tokens: Any, grammar: str) -> Any:
 
 
 def _try(tokens: Any, syntax: Syntax, text: str) -> str:
-    """Return the grammar in llguidance's form, or why it is none, as JSON."""
+    """Return the grammar in llguidance's syntax, or the reason it is invalid, as JSON."""
     found: list[dict[str, str]] = []
     threading.stack_size(_STACK)
     thread = threading.Thread(target=lambda: found.append(_checked(tokens, syntax, text)))

@@ -1,4 +1,4 @@
-"""Drafts under a grammar: what it forbids is left out, and what it makes certain costs no pass."""
+"""Apply a grammar to drafts: drop forbidden nodes, append forced tokens."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ FREE_NODES = 15
 
 
 def guided(proposal: Proposal, state: GrammarState, budget: int) -> Proposal:
-    """Return a proposal of at most ``budget`` nodes that a grammar agrees with.
+    """Return ``proposal`` without forbidden nodes and with forced tokens, at most ``budget`` nodes.
 
-    ``state`` is the place where the proposal begins. Nodes that the grammar does not allow are left
-    out, with all below them. The likeliest path goes on with the tokens of text that is certain.
-    Nodes that were drawn from distributions all stay, as Eq. 1 needs them.
+    ``state`` is the grammar's state where the proposal begins. Forbidden nodes are dropped with
+    their subtrees. Forced tokens are appended to the most probable path. Nodes that were drawn from
+    distributions all stay, because Eq. 1 needs them.
     """
     states: dict[int, GrammarState | None] = {ROOT: state}
-    nodes, places = list[Node](), {ROOT: ROOT}  # new index by the old one
+    nodes, places = list[Node](), {ROOT: ROOT}  # new index by old index
     for at, node in enumerate(proposal.nodes):
         above = states[node.parent]
         states[at] = above.after(node.token) if above else None
@@ -38,7 +38,7 @@ def guided(proposal: Proposal, state: GrammarState, budget: int) -> Proposal:
 
 
 def _likeliest_end(nodes: Sequence[Node]) -> int:
-    """Return the end of the path that takes the first node of each place."""
+    """Return the last node of the path that takes the first child at each node."""
     end = ROOT
     for at, node in enumerate(nodes):
         if node.parent == end:
@@ -47,7 +47,7 @@ def _likeliest_end(nodes: Sequence[Node]) -> int:
 
 
 def _certain(state: GrammarState | None, end: int, count: int, most: int) -> list[Node]:
-    """Return the nodes of certain text below node ``end`` of ``count``, up to ``most`` in all."""
+    """Return forced tokens as nodes below node ``end``, up to ``most`` nodes in all."""
     found = list[Node]()
     while state and count + len(found) < most and (token := state.guess()) is not None:
         found.append(Node(token, end, 1.0, GRAMMAR))
@@ -56,7 +56,7 @@ def _certain(state: GrammarState | None, end: int, count: int, most: int) -> lis
 
 
 def _certain_rows(proposal: Proposal, nodes: Sequence[Node]) -> np.ndarray | None:
-    """Return the distributions of nodes, of which the new ones are certain."""
+    """Return the distributions of ``nodes``; an appended node has probability 1."""
     q = proposal.distributions
     if q is None:
         return None

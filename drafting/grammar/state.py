@@ -1,4 +1,4 @@
-"""Which tokens a grammar allows next, along one reply."""
+"""The tokens that a grammar allows next, along one reply."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Allowed = NDArray[np.bool_]
 
 
 class GrammarState:
-    """A place in a grammar (:class:`cassandra_spec.drafting.ProcessorState`).
+    """State of a grammar along a reply (:class:`cassandra_spec.drafting.ProcessorState`).
 
-    ``matcher`` is an ``LLMatcher`` of llguidance, which this object owns, over the ``LLTokenizer``
-    ``tokens``. Raises :class:`CassandraError` if a limit of the matcher is reached on the way.
+    ``matcher`` is an ``LLMatcher`` of llguidance, owned by this object, over the ``LLTokenizer``
+    ``tokens``. Raises :class:`CassandraError` if the matcher reaches one of its limits.
     """
 
     def __init__(self, matcher: Any, tokens: Any) -> None:
         self._matcher, self._tokens = matcher, tokens
         self._allowed: Allowed | None = None
-        self._over = False  # a stop token was taken
+        self._over = False  # a stop token was consumed
 
     def allowed(self) -> Allowed:
-        """Return for each token of the tokenizer whether it may come next."""
+        """Return a mask over the tokenizer's tokens: True where the token may come next."""
         if self._allowed is None:
             bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
             self._check()
@@ -34,15 +34,15 @@ class GrammarState:
         return self._allowed
 
     def forced(self) -> int | None:
-        """Return the next token if the grammar allows no other."""
+        """Return the next token if the grammar allows only one."""
         tokens = np.flatnonzero(self.allowed())
         return int(tokens[0]) if len(tokens) == 1 else None
 
     def guess(self) -> int | None:
-        """Return the next token if the grammar is certain about the text that comes next.
+        """Return the next token if the grammar forces the next text.
 
-        The token is the tokenizer's own choice for this text. Where the text ends, it may be
-        another one in the reply, which goes on.
+        The token is the tokenizer's own encoding of this text. At the end of the forced text the
+        reply may use a longer token instead.
         """
         forced = self.forced()
         if forced is not None:
@@ -52,19 +52,19 @@ class GrammarState:
         return tokens[0] if tokens and self.allowed()[tokens[0]] else None
 
     def apply(self, logits: NDArray[np.float32]) -> None:
-        """Set the logits [vocabulary] of all tokens that may not come next to -inf, in place."""
+        """Set the logits [vocabulary] of all forbidden tokens to -inf, in place."""
         allowed = self.allowed()[: len(logits)]
         logits[: len(allowed)][~allowed] = -np.inf
         logits[len(allowed) :] = -np.inf
 
     def advance(self, token: int) -> None:
-        """Take the next token, which must be an allowed one."""
+        """Consume the next token, which must be allowed."""
         if not self._matcher.consume_token(token):
             self._check()
         self._allowed, self._over = None, token in self._tokens.eos_tokens
 
     def after(self, token: int) -> GrammarState | None:
-        """Return the place after a token, or None if the token is not allowed."""
+        """Return the state after a token, or None if the token is forbidden."""
         allowed = self.allowed()
         if not (token < len(allowed) and allowed[token]):
             return None
@@ -73,7 +73,7 @@ class GrammarState:
         return state
 
     def copy(self) -> Self:
-        """Return the same place, to go on from in another way."""
+        """Return an independent copy of this state."""
         return type(self)(self._matcher.deep_copy(), self._tokens)
 
     def _check(self) -> None:
@@ -83,5 +83,5 @@ class GrammarState:
 
 
 def one_line(text: str) -> str:
-    """Return the beginning of an error of llguidance as one line."""
+    """Return the start of an llguidance error as one line."""
     return " ".join(text.split())[:200]
