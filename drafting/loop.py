@@ -24,10 +24,10 @@ from cassandra_spec.drafting.settings import Settings
 from cassandra_spec.golden import CassandraError
 
 SCORED_ROWS = 8
-"""Tokens of a prompt in one pass whose log-probabilities are wanted."""
+"""Prompt tokens per pass when their log-probabilities are requested."""
 
 MOST = 8
-"""The most nodes that the adaptive policy plans."""
+"""Maximum nodes that the adaptive policy plans."""
 
 
 class DraftPasses(Protocol):
@@ -128,7 +128,7 @@ DrafterFactory = Callable[
     [Any, Settings, np.random.Generator, Candidates | None],
     Drafter,
 ]
-"""Makes the drafter of one reply, of a session, settings, randomness and a table or None."""
+"""Build the drafter of one reply from its session, settings, randomness and optional table."""
 
 
 def make_drafter(

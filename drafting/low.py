@@ -15,7 +15,7 @@ from typing import Protocol
 from cassandra_spec.drafting.proposal import COPIES, LOW, RECYCLED, ROOT, TABLE, Node
 
 BRANCHES = 4
-"""Candidates of one place that a source names at most."""
+"""Maximum candidates of one node from one source."""
 
 
 class Candidates(Protocol):
@@ -99,7 +99,7 @@ class LowDrafter:
     """
 
     REACH = Copies.LONGEST
-    """Last tokens of a context that candidates depend on."""
+    """Number of last context tokens that candidates depend on."""
 
     def __init__(self, table: Candidates | None = None, *, sources: Collection[str] = LOW) -> None:
         self.copies, self.recycled = Copies(), Recycled()

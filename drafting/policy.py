@@ -15,7 +15,7 @@ from cassandra_spec.drafting.proposal import DRAFT_VIEW, Count, Outcome
 from cassandra_spec.drafting.settings import ADAPTIVE, DraftCache, Settings
 
 MOST_FILLED = 15
-"""Nodes that a verification is filled to: with the token before them they are a pass of 16 rows."""
+"""Default nodes of a filled verification: with the token before them, a pass of 16 rows."""
 
 
 @dataclasses.dataclass(frozen=True)

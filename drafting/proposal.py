@@ -30,7 +30,7 @@ GRAMMAR = "grammar"
 """Sources of nodes, as reports name them."""
 
 LOW = (COPIES, TABLE, RECYCLED)
-"""Sources of low drafters: their nodes cost no pass, and their confidence is a probability."""
+"""Low drafters: their nodes cost no pass, and their confidence is a probability."""
 
 
 @dataclasses.dataclass(frozen=True)

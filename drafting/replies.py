@@ -15,7 +15,7 @@ from cassandra_spec.drafting.text import Prompt, ReplyText, encode_prompt
 from cassandra_spec.golden import CassandraError
 
 _RESERVE = 1 << 22
-"""Bytes that are given up when a reply fails: memory to tell the rest with."""
+"""Reserve of memory, freed when a reply fails, so that the error can be reported."""
 
 
 class Backend(Protocol):
@@ -53,7 +53,7 @@ class Backend(Protocol):
 
 
 Ends = Callable[[int], bool]
-"""Whether a reply ends with a token; asked once about each, in order."""
+"""Called once per token, in order; returns True to end the reply with it."""
 
 
 def never(token: int) -> bool:

@@ -15,7 +15,7 @@ from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadByt
 from cassandra_spec.drafting.settings import ADAPTIVE, Settings
 
 SCOPES = ("linear", "weights", "all")
-"""What traffic is counted for: linear layers; those and the head; everything with norms and KV."""
+"""Scopes of traffic: linear layers; linear layers and head; all weights and the KV cache."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

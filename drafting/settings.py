@@ -16,16 +16,16 @@ ADAPTIVE: Literal["adaptive"] = "adaptive"
 Gamma = int | Literal["adaptive"]
 
 MOST_GAMMA = 4096
-"""The largest gamma; runtimes may take less."""
+"""Maximum gamma; a runtime may have a lower limit."""
 
 BEST_MARGIN = 0.75
-"""The minimum margin with which adaptive drafts are fastest (docs/results/levels.md)."""
+"""Minimum margin at which adaptive drafting is fastest (docs/results/levels.md)."""
 
 MAX_POSITIONS = 2**31 - 1
-"""The largest number of positions."""
+"""Maximum number of positions."""
 
 DraftKind = Literal["model", "lookup", "hybrid", "none"]
-"""The draft view; low drafters alone; both, as levels; plain decoding."""
+"""The draft view; low drafters only; both, as levels; plain decoding."""
 
 
 def _is_number(value: object) -> bool:
@@ -99,7 +99,7 @@ class DraftCache:
     sinks: int = 16
 
     STEP: ClassVar[int] = 32
-    """The window begins at a multiple of this, so it has up to 31 positions more."""
+    """The window begins at a multiple of this, so it can be up to 31 positions longer."""
 
     def __post_init__(self) -> None:
         if self.window is not None and not is_integer(self.window, 1, MAX_POSITIONS):

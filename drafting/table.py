@@ -22,17 +22,18 @@ TOKEN_BITS = 21
 """Bits of a token in a key."""
 
 CONTINUATIONS = 3
-"""Most tokens that an entry has."""
+"""Maximum tokens of an entry."""
 
 ENTRY_BYTES = 8 + 8 * CONTINUATIONS
-"""Size of an entry, in memory and in a file."""
+"""Bytes of an entry, in memory and in a file."""
 
 SMOOTHING = 5.0
-"""What is added to the occurrences of a run: chosen by likelihood on the development prompts."""
+"""Added to the occurrences of an n-gram; chosen by likelihood on the development prompts."""
 
 TRUST = {1: 0.5, 2: 0.8}
-"""What shares of orders below 3 are multiplied with: where no longer run is known, the text is
-unlike the table's. Chosen on the development prompts."""
+"""Factor on the confidences of orders below 3: without a longer match the text differs from the
+table's. Chosen on the development prompts.
+"""
 
 _MOST_ORDER = 64 // TOKEN_BITS
 _KIND = "n-grams"

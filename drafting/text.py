@@ -16,11 +16,11 @@ from cassandra_spec.golden.model_config import read_stop_tokens
 
 TEMPLATE_SECONDS = 10.0
 TEMPLATE_BYTES = 1 << 20
-"""What the chat template of a model may take, and make beside the prompt."""
+"""Limits of a chat template: run time, and text beside the prompt."""
 
 _ROOM = 1 << 16
 _ROOM_OF_TOKEN, _ROOM_OF_CHARACTER = 256, 1024
-"""Bytes of memory that a tokenizer needs, at most."""
+"""Maximum bytes of memory that a tokenizer needs."""
 
 _MARK = "WORDSOFAUSER"  # placeholder prompt that no template changes or contains
 _PROMPT_BYTES = 1 << 24
@@ -31,11 +31,11 @@ _WINDOW = 16  # tokens whose text may depend on one another
 
 
 Prompt = str | Sequence[Mapping[str, Any]]
-"""The text of a user, or the messages of a chat with ``role`` and ``content``."""
+"""A user's text, or the messages of a chat with ``role`` and ``content``."""
 
 
 Turn = Literal["reply", "continue", "none"]
-"""How a prompt ends: with the opening of a reply, within the last message, or with its end."""
+"""End of a prompt: with the opening of a reply, within the last message, or after it."""
 
 
 def encode_prompt(

@@ -12,7 +12,7 @@ from cassandra_spec.drafting.report import Costs, traffic
 from cassandra_spec.drafting.text import ReplyText
 
 TARGET = "target"
-"""Source of tokens that nobody drafted."""
+"""Source of tokens that were not drafted."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The Cassandra format and its bit-exact codec (docs/format.md): numpy alone, integers only."""
+"""The Cassandra format and its bit-exact codec (docs/format.md), in numpy with integers only."""
 
 from cassandra_spec.golden.arrays.exponents import choose_group_exponents
 from cassandra_spec.golden.codec import (

@@ -1,4 +1,4 @@
-"""What an encoder is asked to do, checked: one place for the errors of codec and oracle."""
+"""Validate the arguments of encoders: the errors that codec and oracle share."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _EXPONENT = 0x7F80
 _MANTISSA = 0x007F
 _SIGN = 0x8000
 _LARGEST_FINITE = 0x7F7F
-_SLICE = 1 << 20  # values that are looked at together
+_SLICE = 1 << 20  # values examined at a time
 _SUBNORMAL_FLOOR = 9
-"""Least group exponent of a group with a kept subnormal (docs/format.md, 4.3)."""
+"""Minimum group exponent of a group with a kept subnormal (docs/format.md, 4.3)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """Checked arguments of ``encode``; ``None`` stands for a default that the codec chooses."""
+    """Validated arguments of ``encode``; ``None`` stands for a default that the codec chooses."""
 
     format: Format
     values: Values  # uint16 [count]; finite if the scheme is mx
@@ -36,12 +36,12 @@ class Arguments:
     codebook: tuple[int, ...] | None
     pruned_codebook: tuple[int, ...] | None
     group_exponents: NDArray[np.uint8] | None  # [groups of the tensor]
-    saturated: int  # values that were replaced to make them finite
-    always_mask: bool = False  # every segment has a ``mask`` stream
+    saturated: int  # values replaced to make them finite
+    always_mask: bool = False  # every segment gets a ``mask`` stream
 
 
 def group_count(count: int, format: Format) -> int:
-    """Groups of a tensor of ``count`` values."""
+    """Return the number of groups in a tensor of ``count`` values."""
     return -(-count // format.group)
 
 
@@ -159,7 +159,7 @@ def check_arguments(
     """Check the arguments of ``encode`` (docs/format.md, sections 2 and 4).
 
     Raises :class:`CassandraError` that names the argument and what was expected. With
-    ``nonfinite="saturate"`` in scheme mx the values that come back are finite and ``saturated``
+    ``nonfinite="saturate"`` in scheme mx, values that are not finite are replaced and ``saturated``
     counts the replacements.
     """
     if nonfinite not in ("error", "saturate"):
@@ -199,7 +199,7 @@ def check_arguments(
 
 
 def check_importance(importance: object, count: int) -> NDArray[np.unsignedinteger] | None:
-    """Weights of values: unsigned integers [count], or None."""
+    """Return importance weights as unsigned integers [count], or None; raise if invalid."""
     if importance is None:
         return None
     unsigned = isinstance(importance, np.ndarray) and importance.dtype.kind == "u"
@@ -212,7 +212,7 @@ def check_importance(importance: object, count: int) -> NDArray[np.unsignedinteg
 
 
 def check_packed(packed: Packed) -> None:
-    """Hold the arrays, directory and codebooks of ``packed`` to its format and count.
+    """Check the arrays, directory and codebooks of ``packed`` against its format and count.
 
     Raises :class:`CassandraError` that names the field.
     """
@@ -236,10 +236,10 @@ def check_packed(packed: Packed) -> None:
 def whole_segments(
     packed: Packed, target: bool, first: int = 0, last: int | None = None
 ) -> tuple[int, DecodeError | None]:
-    """Where the segments ``first`` to ``last`` that lie in their regions end, and why they do.
+    """Find the end of the complete segments among ``first`` to ``last``, and the error there.
 
-    Regions are those that a draft, or a target, reads. All segments and no error, or the first one
-    that reaches past the end of a region and its error.
+    ``target`` selects the regions: all that a target reads, or only the draft's. Returns ``last``
+    and no error, or the first segment that reaches past the end of a region and its error.
     """
     end, error = len(packed.directory) if last is None else last, None
     spans = packed.directory.astype(np.int64) * packed.format.superblock
@@ -255,7 +255,7 @@ def whole_segments(
 
 
 def check_segment(packed: Packed, index: int, target: bool) -> None:
-    """As :func:`check_packed`, for the decoding of one segment."""
+    """Check ``packed`` like :func:`check_packed`, but only for decoding one segment."""
     check_packed(packed)
     if not 0 <= index < len(packed.directory):
         raise CassandraError(

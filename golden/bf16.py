@@ -1,7 +1,7 @@
-"""F32 and F16 to BF16, on bit patterns and with integers alone.
+"""Convert F32 and F16 to BF16 on bit patterns, with integers only.
 
-Rounding is to nearest, ties to even, as in IEEE 754: what exceeds the range becomes an infinity,
-and a NaN stays a (quiet) NaN.
+Rounds to nearest, ties to even, as in IEEE 754: overflow gives infinity, and a NaN becomes a quiet
+NaN.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cassandra_spec.golden import CassandraError
 
 ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4}
-"""Bytes of a value in the dtypes (safetensors' names) that can be made BF16."""
+"""Bytes per value of the dtypes (safetensors' names) that convert to BF16."""
 
 _F32_INFINITY = 0x7F800000
 _F32_MAGNITUDE = 0x7FFFFFFF
@@ -22,7 +22,7 @@ _QUIET = 0x0040  # the mantissa bit that makes a BF16 NaN quiet
 
 
 def from_bytes(dtype: str, data: NDArray[np.uint8]) -> NDArray[np.uint16]:
-    """BF16 patterns (uint16) of the bytes (uint8, little-endian) of values of another dtype."""
+    """Convert the bytes (uint8, little-endian) of values of another dtype to BF16 (uint16)."""
     if dtype not in ITEM_BYTES:
         raise CassandraError(f"dtype must be one of {', '.join(ITEM_BYTES)}, not {dtype}")
     if dtype == "F32":
@@ -49,7 +49,7 @@ def _f16_table() -> NDArray[np.uint16]:
 
 
 def _widen(pattern: int) -> int:
-    """The F32 pattern of an F16 pattern; always exact."""
+    """Return the F32 pattern of an F16 pattern; always exact."""
     sign, exponent, mantissa = pattern >> 15, pattern >> 10 & 31, pattern & 1023
     if exponent == 31:
         magnitude = _F32_INFINITY | mantissa << 13

@@ -1,7 +1,7 @@
-"""The codec: tensors to packed tensors and back, vectorised over runs of segments.
+"""The codec: pack and unpack tensors, vectorized over runs of segments.
 
-Integers only. It is held to :mod:`cassandra_spec.golden.oracle` byte for byte. Memory beyond input
-and output is bounded by the size of a run (a few million values), whatever the size of the tensor.
+Uses integers only. Tests compare it with :mod:`cassandra_spec.golden.oracle` byte for byte. Memory
+beyond input and output is bounded by the size of a run (a few million values), for any tensor.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cassandra_spec.golden.format import DIRECTORY_FIELDS, Format
 from cassandra_spec.golden.packed import EncodeOptions, Packed, Values, concatenate
 
 RUN_VALUES = 1 << 21
-"""Values that are encoded or decoded together (rounded to whole segments, at least one)."""
+"""Values encoded or decoded at a time (rounded to whole segments, at least one)."""
 
 CountExponents = Callable[[Arguments, tuple[int, ...] | None], Ints]
 
@@ -36,13 +36,13 @@ _SLICE = 1 << 20  # values whose exponents are counted at a time
 
 
 def frequent_exponents(counts: Ints, limit: int) -> tuple[int, ...]:
-    """Exponents by frequency (int64 [256]), the smaller first among equals (section 4.1)."""
+    """Return exponents by frequency (int64 [256]), smaller first among equals (section 4.1)."""
     order = np.argsort(-counts, kind="stable")[:limit]
     return tuple(int(exponent) for exponent in order if counts[exponent])
 
 
 def _count_exponents(args: Arguments, book: tuple[int, ...] | None) -> Ints:
-    """Frequency of each exponent among kept values; among pruned ones if a codebook is given."""
+    """Count exponents among kept values; among pruned values if a codebook is given."""
     counts = np.zeros(256, dtype=np.int64)
     in_book = np.isin(np.arange(256), book or ())
     for start in range(0, args.values.size, _SLICE):
@@ -58,10 +58,10 @@ def _count_exponents(args: Arguments, book: tuple[int, ...] | None) -> Ints:
 
 
 def choose_codebooks(args: Arguments, count: CountExponents = _count_exponents) -> Codebooks:
-    """Codebooks that were asked for, else those of section 4.1.
+    """Return the requested codebooks, or by default those of section 4.1.
 
-    ``count`` gives the frequency of each exponent, int64 [256], among kept values, or among pruned
-    ones if it is given a codebook.
+    ``count`` returns the frequency of each exponent, int64 [256], among kept values, or among
+    pruned values if called with a codebook.
     """
     if args.format.scheme != "unary":
         return Codebooks()
@@ -80,7 +80,7 @@ def _run_length(format: Format) -> int:
 
 
 def _part(args: Arguments, start: int, stop: int) -> Arguments:
-    """The arguments for some values, whole groups except at the end."""
+    """Return the arguments of a slice of values; whole groups except at the end."""
     groups, group = args.group_exponents, args.format.group
     return dataclasses.replace(
         args,
@@ -93,11 +93,11 @@ def _part(args: Arguments, start: int, stop: int) -> Arguments:
 def encode_parts(
     values: Values, format: Format, **options: Unpack[EncodeOptions]
 ) -> Iterator[Packed]:
-    """Pack a tensor in parts of a few million values, for writers that store them as they come.
+    """Pack a tensor in parts of a few million values, for writers that store parts as they come.
 
     Arguments as for :func:`encode`; they are checked, and the codebooks chosen over the whole
     tensor, before this returns. Each part is a packed tensor of its own (whole segments, except at
-    the end); :func:`golden.concatenate` makes one of them. A tensor of no values has no parts.
+    the end); :func:`golden.concatenate` joins them. An empty tensor has no parts.
     """
     args = check_arguments(values, format, **options)
     return _parts(args, choose_codebooks(args))
@@ -137,7 +137,7 @@ def encode(values: Values, format: Format, **options: Unpack[EncodeOptions]) -> 
         The packed tensor; ``saturated`` counts replaced values.
 
     Raises:
-        CassandraError: an argument is not as above; its text names the argument.
+        CassandraError: an argument is invalid; the message names it.
     """
     args = check_arguments(values, format, **options)
     books = choose_codebooks(args)
@@ -164,7 +164,7 @@ def _decode(packed: Packed, target: bool) -> Values:
 
 
 def decode_draft(packed: Packed) -> Values:
-    """Draft values, uint16 [count]; reads nothing but speculation data.
+    """Return draft values, uint16 [count]; read only speculation data.
 
     Raises :class:`cassandra_spec.golden.errors.DecodeError` (section 7) for the first broken
     segment.
@@ -173,7 +173,7 @@ def decode_draft(packed: Packed) -> Values:
 
 
 def decode_target(packed: Packed) -> Values:
-    """Target values, uint16 [count]; in unary and exact, the values that were encoded.
+    """Return target values, uint16 [count]; in unary and exact, equal to the encoded values.
 
     Raises :class:`cassandra_spec.golden.errors.DecodeError` (section 7) for the first broken
     segment.
@@ -182,12 +182,12 @@ def decode_target(packed: Packed) -> Values:
 
 
 def decode_draft_segment(packed: Packed, index: int) -> Values:
-    """Draft values of one segment; no other segment is read."""
+    """Return the draft values of one segment; read no other segment."""
     return _decode_segment(packed, index, target=False)
 
 
 def decode_target_segment(packed: Packed, index: int) -> Values:
-    """Target values of one segment; no other segment is read."""
+    """Return the target values of one segment; read no other segment."""
     return _decode_segment(packed, index, target=True)
 
 

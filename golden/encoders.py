@@ -1,4 +1,4 @@
-"""Encoders as the runtime sees them: vectors of keys and values in, packed tensors out."""
+"""Encoders of KV cache vectors, as the runtime uses them: vectors in, packed tensors out."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cassandra_spec.golden.selection import keep_largest
 
 
 class Encoder(Protocol):
-    """What the runtime needs of an encoder; golden's and the gateware both offer it.
+    """The runtime's interface to an encoder, implemented by golden and by the gateware.
 
-    Segments have a mask stream where something may be pruned: with ``keep``, and in unary.
+    Segments have a mask stream where values may be pruned: with ``keep``, and in unary.
     """
 
     def encode(
@@ -31,8 +31,8 @@ class Encoder(Protocol):
         Args:
             values: BF16 patterns, uint16 [count], vector after vector.
             format: the parameters; in mx, values that are not finite are saturated and counted.
-            vector: values of a vector; those of the last one may be fewer.
-            keep: the largest values of each vector that a draft sees; None: all.
+            vector: number of values per vector; the last vector may be shorter.
+            keep: number of largest values per vector that a draft reads; None: all.
             codebook: exponents by rank (unary).
         """
 

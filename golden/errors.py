@@ -1,12 +1,12 @@
-"""Errors that users of the format see; each names the thing, its value and what was expected."""
+"""Errors that users of the format see; each names the field, its value and what was expected."""
 
 
 class CassandraError(ValueError):
-    """Base of every error that bad input (not a bug) can raise; its text is one line."""
+    """Base of all errors that bad input (not a bug) can raise; the message is one line."""
 
 
 class DecodeError(CassandraError):
-    """Packed data break the format.
+    """Packed data violate the format.
 
     ``cause`` is one of the causes of section 7 of docs/format.md ("short", "long", "code", "rank",
     "group", "window") and ``segment`` the index of the segment in which it was found.

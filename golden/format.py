@@ -1,6 +1,6 @@
-"""The frozen object that describes a format: codecs take it, and the gateware is elaborated for it.
+"""The frozen dataclass that describes a format, used by codecs and to elaborate the gateware.
 
-Names, widths and orders here are those of docs/format.md, sections 2, 3 and 5.
+Names, widths and orders are those of docs/format.md, sections 2, 3 and 5.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Fill = Literal["zero", "midpoint"]
 PrunedExponent = Literal["raw", "coded"]
 
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
-"""Scheme names; the index is the number that a command word carries."""
+"""Scheme names; the index is the number in a command word."""
 
 CACHE_BLOCK = 128
 """Bytes in a cache block; superblocks are whole numbers of them (paper, V.C)."""
@@ -36,7 +36,7 @@ DIRECTORY_FIELDS = (
 
 @dataclasses.dataclass(frozen=True)
 class Stream:
-    """One stream of the format: who reads it, how it becomes rows, and what it holds."""
+    """One stream of the format: its reader, its row layout and its contents."""
 
     name: str
     region: Literal["speculation", "verification"]
@@ -112,10 +112,10 @@ ENCODE_ERROR_CAUSES = ("command", "short", "long", "nonfinite", "miss")
 """Causes of an encoding error (docs/hardware/encoder.md); the index is the bit in the gateware."""
 
 SIGNIFICAND = 8
-"""Bits of a significand; a target of mx may have fewer."""
+"""Significand bits; an mx target may have fewer."""
 
 SIGNIFICAND_MIN = 2
-"""Fewest bits of a significand in a target of mx."""
+"""Minimum significand bits of an mx target."""
 
 _GROUP_MAX = 256
 _SEGMENT_MAX = 1 << 16
@@ -128,7 +128,7 @@ def _require(condition: bool, field: str, expected: str, value: object) -> None:
 
 
 def is_integer(value: object, low: int, high: int) -> TypeGuard[int]:
-    """Whether something is a whole number from ``low`` to ``high``, and not a truth value."""
+    """Return True for an integer from ``low`` to ``high``; False for booleans."""
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
@@ -158,13 +158,13 @@ class Format:
     scheme: Scheme = "unary"
     truncated: int = 4  # t: low bits of each kept value that a draft does not read
     significand: int = SIGNIFICAND  # bits of an mx target's significand; 7: MXINT8
-    fill: Fill = "zero"  # what a draft puts in their place
+    fill: Fill = "zero"  # replacement of the truncated bits in a draft
     group: int = 32  # values that share an exponent (mx, exact)
-    segment: int = 16384  # values whose data start on a fresh superblock
-    codebook: int = 16  # most entries of an exponent codebook = longest code (unary)
-    pruned_exponent: PrunedExponent = "raw"  # how pruned values are stored (unary)
-    beat: int = 16  # bits in a row, positions in a beat, lanes of a matching decoder
-    window: int = 2  # rows of a unary-coded stream that are read at once
+    segment: int = 16384  # values whose data start at a new superblock
+    codebook: int = 16  # maximum entries of an exponent codebook = longest code (unary)
+    pruned_exponent: PrunedExponent = "raw"  # encoding of the exponents of pruned values (unary)
+    beat: int = 16  # bits per row, positions per beat, lanes of a matching decoder
+    window: int = 2  # rows of a unary-coded stream that are read at a time
     lead: int = 1  # beats between dependent verification streams
     superblock: int = CACHE_BLOCK  # bytes
 
@@ -200,29 +200,29 @@ class Format:
 
     @property
     def absent_bits(self) -> int:
-        """Low bits of the aligned significand that are 0 in a target, and not stored."""
+        """Low bits of the aligned significand that are 0 in a target and not stored."""
         return SIGNIFICAND - self.significand
 
     @property
     def low_places(self) -> range:
-        """Places in the magnitude of the planes of ``low``, in their order."""
+        """Bit positions of the planes of ``low`` in the magnitude, in order."""
         return range(self.absent_bits, self.truncated)
 
     @property
     def high_planes(self) -> int:
-        """Planes of ``sign_high``: the sign and the magnitude bits that a draft reads."""
+        """Number of planes of ``sign_high``: the sign and the magnitude bits that a draft reads."""
         return 1 + self.magnitude_bits - self.truncated
 
     @property
     def fill_pattern(self) -> int:
-        """The ``truncated`` bits that a draft puts in place of the missing ones."""
+        """Value of the ``truncated`` bits in a draft."""
         if self.fill == "midpoint" and self.truncated:
             return 1 << (self.truncated - 1)
         return 0
 
     @property
     def window_bits(self) -> int:
-        """Bits in a window of a unary-coded stream."""
+        """Number of bits in a window of a unary-coded stream."""
         return self.window * self.beat
 
     @property
@@ -238,9 +238,9 @@ class Format:
         return self.scheme in stream.schemes
 
     def to_dict(self) -> dict[str, Any]:
-        """Parameters as a JSON-ready mapping; :meth:`from_dict` is its inverse.
+        """Return the parameters as a JSON-serializable dict; :meth:`from_dict` is the inverse.
 
-        A ``significand`` of 8 is left out, as readers of files from before it refuse the field.
+        A ``significand`` of 8 is omitted, because readers of earlier files reject the field.
         """
         fields = dataclasses.asdict(self)
         if self.significand == SIGNIFICAND:
@@ -249,7 +249,7 @@ class Format:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Format:
-        """Build a format from a mapping; unknown or ill-valued fields raise CassandraError."""
+        """Build a format from a mapping; raise CassandraError for unknown or invalid fields."""
         known = {field.name for field in dataclasses.fields(cls)}
         for name in fields:
             _require(name in known, "format field", f"one of {', '.join(sorted(known))}", name)

@@ -1,5 +1,5 @@
-"""A model's ``config.json`` and ``generation_config.json``: read as data, with types and ranges
-checked, for every backend.
+"""Read a model's ``config.json`` and ``generation_config.json`` as data, for every backend; types
+and ranges are checked.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _SIZES = {
     "max_position_embeddings": 1 << 40,
     "num_labels": 1 << 16,
 }
-"""Entries that say how much is allocated: integers from 1 to these, or null."""
+"""Entries that determine allocations: integers from 1 to these limits, or null."""
 
 _NUMBERS = {"rms_norm_eps": 1.0, "layer_norm_eps": 1.0, "rope_theta": 1e15}
 _ROPE_NUMBERS = {
     **{"rope_theta": 1e15, "factor": 1e6, "low_freq_factor": 1e6, "high_freq_factor": 1e6},
     "original_max_position_embeddings": 2.0**40,
 }
-"""Entries that are numbers above 0 and at most these."""
+"""Entries that are numbers above 0, up to these limits."""
 
 _ROPE_NEEDS: dict[str, tuple[str, ...]] = {
     "default": (),
@@ -50,14 +50,14 @@ _ROPE_NEEDS: dict[str, tuple[str, ...]] = {
     ),
     "proportional": (),
 }
-"""Types of rotary embedding that transformers knows, and entries that are checked here."""
+"""Types of rotary embedding in transformers, with the entries that are checked here."""
 
 _HUB_HINT = " (a model of the Hub is downloaded first, with `hf download NAME --local-dir DIR`)"
 _SWITCHES = ("tie_word_embeddings", "use_sliding_window")
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """The contents of a directory's config.json.
+    """Return the contents of a directory's config.json.
 
     Raises :class:`FileError` if it is missing, is not JSON, or has an entry of a wrong type or
     outside its range.
@@ -73,10 +73,10 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def is_tied(config: Mapping[str, Any], tensors: Container[str], where: object) -> bool:
-    """Whether a model's head is its embedding: if its file has no head.
+    """Return True if the model's head is its embedding, that is, if its file has no head.
 
-    A head in the file is used whatever the config says, as transformers does. Raises
-    :class:`FileError`, which begins with ``where``, if there is no head and the config wants one.
+    A head in the file is used whatever the config has, as in transformers. Raises
+    :class:`FileError`, prefixed by ``where``, if the file has no head and the config requires one.
     """
     if HEAD not in tensors and config.get("tie_word_embeddings") is False:
         raise FileError(
@@ -86,9 +86,9 @@ def is_tied(config: Mapping[str, Any], tensors: Container[str], where: object) -
 
 
 def read_stop_tokens(directory: Path) -> list[int]:
-    """Tokens that end a reply, as config.json and generation_config.json say (``eos_token_id``).
+    """Return the stop tokens in config.json and generation_config.json (``eos_token_id``).
 
-    Raises :class:`FileError` as :func:`read_config` does.
+    Raises :class:`FileError` like :func:`read_config`.
     """
     config, path = read_config(directory), directory / "generation_config.json"
     found = _stop_tokens(config, config, str(directory / "config.json"))
@@ -96,7 +96,7 @@ def read_stop_tokens(directory: Path) -> list[int]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file."""
+    """Return the JSON object in a file."""
     if not path.is_file():
         raise FileError(f"{path} must be a file, and is missing")
     try:
@@ -109,7 +109,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def check_config(config: Mapping[str, Any], where: str) -> None:
-    """Refuse entries of a wrong type or outside their range; ``where`` begins the message."""
+    """Raise for entries of a wrong type or outside their range; ``where`` prefixes the error."""
     for name, most in _SIZES.items():
         size = config.get(name)
         if size is not None and not is_integer(size, 1, most):
@@ -123,7 +123,7 @@ def check_config(config: Mapping[str, Any], where: str) -> None:
 
 
 def _stop_tokens(entries: Mapping[str, Any], config: Mapping[str, Any], where: str) -> list[int]:
-    """The stop tokens of a file, in the range that ``config`` gives."""
+    """Return the stop tokens of a file, checked against the vocabulary of ``config``."""
     vocabulary = config.get("vocab_size") or _SIZES["vocab_size"]
     stated = entries.get("eos_token_id")
     tokens = stated if isinstance(stated, list) else [stated]
@@ -135,20 +135,20 @@ def _stop_tokens(entries: Mapping[str, Any], config: Mapping[str, Any], where: s
 
 
 def _check_rope(config: Mapping[str, Any], where: str) -> None:
-    """The entries of the rotary embedding, under either of their names."""
+    """Check the entries of the rotary embedding, under either of their names."""
     for name in ("rope_parameters", "rope_scaling"):
         rope = config.get(name)
         if rope is None:
             continue
         if not isinstance(rope, dict):
             raise _wrong(where, name, "an object", rope)
-        kinds = [value for value in rope.values() if isinstance(value, dict)]  # of layers
+        kinds = [value for value in rope.values() if isinstance(value, dict)]  # per layer type
         for each in kinds or [rope]:
             _check_rope_entries(each, f"{where}: {name}")
 
 
 def _check_rope_entries(rope: Mapping[str, Any], where: str) -> None:
-    """The entries of one rotary embedding."""
+    """Check the entries of one rotary embedding."""
     _check_numbers(rope, _ROPE_NUMBERS, where)
     kind = rope.get("rope_type", rope.get("type", "default"))
     if not isinstance(kind, str) or kind not in _ROPE_NEEDS:

@@ -1,6 +1,6 @@
 """The model types: one table that packing, the native engine and the tests read.
 
-docs/development.md has the steps to add one.
+docs/development.md lists the steps to add one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LINEAR = re.compile(
     r"model\.layers\.\d+\.(self_attn\.([qkvo]|qkv)_proj|mlp\.(gate|up|down|gate_up)_proj)\.weight"
 )
 
-# Names of GGUF's tensors and of parts of its layers, by Hugging Face's.
+# Hugging Face's names of tensors and of layer parts, mapped to GGUF's.
 _GGUF_TOP = {
     "token_embd.weight": EMBEDDING,
     "output.weight": HEAD,
@@ -67,36 +67,36 @@ _ATTENTION_BIAS: Mapping[str, tuple[str, ...]] = {"attention_bias": _BIASED}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelType:
-    """One model type with the names that Llama gave its tensors, and what its layers compute."""
+    """A model type: Llama's names for its tensors, and the operations of its layers."""
 
     name: str  # model_type of a Hugging Face config
     class_name: str  # in transformers
 
     # GGUF files.
-    gguf: str | None = None  # general.architecture; None: transformers reads no such files
+    gguf: str | None = None  # general.architecture; None: transformers cannot read such files
     gguf_layer: Mapping[str, str] = dataclasses.field(default_factory=lambda: _GGUF_LAYER)
-    gguf_permuted: bool = False  # llama.cpp keeps the rows of q and k in another order
-    gguf_norm_offset: int = 0  # what llama.cpp has added to the weights of norms
+    gguf_permuted: bool = False  # llama.cpp stores the rows of q and k in another order
+    gguf_norm_offset: int = 0  # offset that llama.cpp adds to norm weights
 
     # Entries of config.json.
-    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # transformers' values
-    used: tuple[str, ...] = ()  # entries that change what is computed, and that it has
-    activation: str = "hidden_act"  # the entry with the activation
-    query_size: str | None = None  # the entry whose root divides scores; None: size of a head
-    rope_types: Mapping[str, str] = dataclasses.field(default_factory=dict)  # old names of types
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # as in transformers
+    used: tuple[str, ...] = ()  # supported entries that change the computation
+    activation: str = "hidden_act"  # entry that names the activation
+    query_size: str | None = None  # entry whose square root divides scores; None: head size
+    rope_types: Mapping[str, str] = dataclasses.field(default_factory=dict)  # current by old
 
-    own_biases: tuple[str, ...] = ()  # of each layer, whatever the config says
+    own_biases: tuple[str, ...] = ()  # biases of each layer for every config
     switched_biases: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    """Biases of each layer by the entry of the config that says whether the model has them."""
+    """Biases of each layer by the config entry that enables them."""
 
-    # What a layer computes.
-    norms: Literal["before", "after", "both"] = "before"  # attention and feed-forward
-    query_key_norms: Literal["head", "row"] | None = None  # over single heads, or over all
-    norm_offset: float = 0.0  # added to the weights of norms
-    root_embedding: bool = False  # embeddings are scaled by the root of the hidden size
+    # Operations of a layer.
+    norms: Literal["before", "after", "both"] = "before"  # around attention and feed-forward
+    query_key_norms: Literal["head", "row"] | None = None  # norms over single heads, or over all
+    norm_offset: float = 0.0  # added to norm weights
+    root_embedding: bool = False  # scale embeddings by the square root of the hidden size
     fused: bool = False  # q, k and v are one tensor, and so are gate and up
     windows: Literal["none", "all", "late", "alternate", "pattern"] = "none"  # layers that have one
-    two_ropes: bool = False  # layers with a window have rotary angles of their own
+    two_ropes: bool = False  # layers with a window have separate rotary angles
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ class ModelType:
         return tuple(f"{part}.weight" for part in self.gguf_layer.values())
 
     def biases(self, config: Mapping[str, Any]) -> tuple[str, ...]:
-        """Names of the biases of each layer of a config's model."""
+        """Return the names of the biases of each layer for this config."""
         switched = (
             name
             for entry, names in self.switched_biases.items()
@@ -114,13 +114,13 @@ class ModelType:
         return (*self.own_biases, *switched)
 
     def kind(self, name: str, *, tied: bool) -> Kind:
-        """How to treat the tensor called ``name``; ``tied``: the embedding is the head too."""
+        """Return how to treat tensor ``name``; ``tied``: the embedding is also the head."""
         if name == HEAD or (tied and name == EMBEDDING):
             return "head"
         return "linear" if _LINEAR.fullmatch(name) else "other"
 
     def from_gguf_name(self, name: str) -> str:
-        """Hugging Face's name of a tensor of a GGUF file."""
+        """Return Hugging Face's name of a GGUF tensor."""
         if name in _GGUF_TOP:
             return _GGUF_TOP[name]
         match = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
@@ -231,7 +231,7 @@ MODEL_TYPES = (
 
 
 def find_model_type(value: Any, *, field: Literal["name", "gguf"], where: object) -> ModelType:
-    """Return the model type whose ``field`` is ``value``; ``where`` is named in the error."""
+    """Return the model type whose ``field`` is ``value``; ``where`` appears in the error."""
     known = [found for found in MODEL_TYPES if getattr(found, field) is not None]
     for found in known:
         if getattr(found, field) == value:
@@ -241,5 +241,5 @@ def find_model_type(value: Any, *, field: Literal["name", "gguf"], where: object
 
 
 def layer_numbers(tensors: Iterable[str]) -> set[int]:
-    """Numbers of the layers that have tensors."""
+    """Return the numbers of the layers that have tensors."""
     return {int(found[1]) for found in map(_LAYER.match, tensors) if found}

@@ -1,4 +1,4 @@
-"""What an encoder returns and a decoder takes."""
+"""Packed tensors: the output of an encoder and the input of a decoder."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Values = NDArray[np.uint16]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Segment:
-    """One segment of a packed tensor: its regions and what a command word needs to know."""
+    """One segment of a packed tensor: its regions and the fields of its command word."""
 
-    index: int  # place in the tensor
-    count: int  # values, 1..65536
+    index: int  # index in the tensor
+    count: int  # number of values, 1..65536
     has_mask: bool  # the segment has a ``mask`` stream
     speculation: Bytes  # uint8, a whole number of superblocks
-    verification: Bytes  # uint8, a whole number of superblocks, possibly none
+    verification: Bytes  # uint8, a whole number of superblocks; may be empty
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,14 +36,14 @@ class Packed:
     """
 
     format: Format
-    count: int  # values
-    speculation: Bytes  # uint8 [bytes]: all that a draft reads
-    verification: Bytes  # uint8 [bytes]: what a target reads in addition
+    count: int  # number of values
+    speculation: Bytes  # uint8 [bytes]: read by draft and target
+    verification: Bytes  # uint8 [bytes]: read by the target only
     directory: NDArray[np.uint32]  # [segments, 5], columns DIRECTORY_FIELDS
     codebook: tuple[int, ...] = ()  # exponents by rank (unary)
     pruned_codebook: tuple[int, ...] = ()  # exponents of pruned values by rank (unary, coded)
     stream_bits: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    saturated: int = 0  # values that were not finite and were replaced (mx, on request)
+    saturated: int = 0  # values that were replaced because they were not finite (mx, on request)
 
     def __len__(self) -> int:
         return self.count
@@ -54,7 +54,7 @@ class Packed:
             yield self.segment(index)
 
     def segment(self, index: int) -> Segment:
-        """One segment by its place in the tensor."""
+        """Return the segment with this index."""
         entry = dict(zip(DIRECTORY_FIELDS, map(int, self.directory[index]), strict=True))
         unit = self.format.superblock
         spec = entry["speculation_offset"] * unit
@@ -68,9 +68,9 @@ class Packed:
         )
 
     def part(self, start: int, stop: int) -> Packed:
-        """Segments ``start`` to ``stop`` as a packed tensor of their own, to decode in pieces.
+        """Return segments ``start`` to ``stop`` as a packed tensor, for decoding in pieces.
 
-        Regions are views. ``stream_bits`` is empty, as it is counted for whole tensors.
+        Regions are views. ``stream_bits`` is empty, because it is counted for whole tensors only.
         """
         directory = self.directory[start:stop].copy()
         unit = self.format.superblock
@@ -90,8 +90,8 @@ class Packed:
         )
 
     def bits(self) -> dict[str, float]:
-        """Bits per value by stream, then ``padding`` of both regions, ``speculation``,
-        ``verification`` and ``total`` as stored (directory included in ``total``).
+        """Return bits per value by stream, then ``padding`` of both regions, ``speculation``,
+        ``verification`` and ``total`` as stored (``total`` includes the directory).
         """
         count = max(self.count, 1)
         used = {name: bits / count for name, bits in self.stream_bits.items()}
@@ -104,9 +104,9 @@ class Packed:
 
 
 def concatenate(parts: Sequence[Packed]) -> Packed:
-    """One packed tensor from consecutive parts that were encoded with the same codebooks.
+    """Join consecutive parts that were encoded with the same codebooks into one packed tensor.
 
-    Every part but the last must be whole segments; at least one part is needed.
+    Every part but the last must consist of whole segments; at least one part is needed.
     """
     first = parts[0]
     for place, part in enumerate(parts, start=1):
@@ -145,15 +145,16 @@ def _check_part(first: Packed, part: Packed, *, last: bool) -> None:
 
 
 class EncodeOptions(TypedDict, total=False):
-    """Options of ``encode``; one that is absent or None has its default.
+    """Options of ``encode``; an option that is absent or None has its default.
 
     Attributes:
-        kept: bool [count], the values that a draft sees; all by default (section 4).
+        kept: bool [count], the values that a draft reads; all by default (section 4).
         codebook: exponents by rank (unary); by default the most frequent kept ones.
-        pruned_codebook: likewise for pruned values (unary with coded pruned exponents).
+        pruned_codebook: exponents of pruned values (unary with coded pruned exponents); by default
+            the most frequent ones.
         group_exponents: uint8 [groups] (mx, exact); by default the largest exponents.
         nonfinite: NaN and infinite values in scheme mx: ``"error"`` (the default), ``"saturate"``.
-        always_mask: give a segment that keeps every value a ``mask`` stream, too (section 4).
+        always_mask: write a ``mask`` stream also for segments that keep every value (section 4).
     """
 
     kept: NDArray[np.bool_] | None
@@ -165,20 +166,20 @@ class EncodeOptions(TypedDict, total=False):
 
 
 class Codec(Protocol):
-    """What the runtime needs of a codec; golden's functions and the gateware both offer it."""
+    """The runtime's interface to a codec, implemented by golden and by the gateware."""
 
     def decode_draft(self, packed: Packed) -> Values:
-        """Draft values, uint16 [count]."""
+        """Return draft values, uint16 [count]."""
 
     def decode_target(self, packed: Packed) -> Values:
-        """Target values, uint16 [count]."""
+        """Return target values, uint16 [count]."""
 
 
 class Packer(Codec, Protocol):
-    """A codec that encodes, too; golden's and the native one. Picklable, for worker processes."""
+    """A codec that also encodes: golden's and the native one. Picklable, for worker processes."""
 
     def encode(self, values: Values, format: Format, **options: Unpack[EncodeOptions]) -> Packed:
-        """Pack a tensor; options are :class:`EncodeOptions`."""
+        """Pack a tensor; options are those of :class:`EncodeOptions`."""
 
     def choose_group_exponents(
         self,
@@ -188,4 +189,4 @@ class Packer(Codec, Protocol):
         kept: NDArray[np.bool_] | None = None,
         importance: NDArray[np.unsignedinteger] | None = None,
     ) -> NDArray[np.uint8]:
-        """Group exponents by the error of the draft: :func:`golden.choose_group_exponents`."""
+        """Choose group exponents by the draft's error: :func:`golden.choose_group_exponents`."""

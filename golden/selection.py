@@ -1,4 +1,4 @@
-"""Which values of a vector a draft sees: the k largest (paper, V.A, top-k of keys and values)."""
+"""Select the k largest values of each vector for a draft (paper, V.A, top-k of keys and values)."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from cassandra_spec.golden.packed import Values
 
 
 def keep_largest(values: Values, vector: int, keep: int) -> NDArray[np.bool_]:
-    """The ``keep`` largest magnitudes of each run of ``vector`` values.
+    """Return a mask of the ``keep`` largest magnitudes of each run of ``vector`` values.
 
-    Magnitudes are compared as the integers in bits 14..0: infinities are larger than finite
-    values, and NaN larger than infinities (by its payload). Among equals the lowest index wins. A
-    last vector that is shorter keeps all of its values if it has no more than ``keep``.
+    Magnitudes are compared as the integers in bits 14..0: infinities are larger than finite values,
+    and NaN larger than infinities (by its payload). Among equals the lowest index wins. A shorter
+    last vector keeps all of its values if it has no more than ``keep``.
 
     Args:
         values: BF16 patterns, uint16 [count].
-        vector: values in a vector, at least 1.
-        keep: values kept of each vector, at least 0; all if not fewer than it has.
+        vector: number of values per vector, at least 1.
+        keep: number of values kept per vector, at least 0; all if the vector has no more.
 
     Returns:
-        bool [count], fit for ``golden.encode(..., kept=...)``.
+        bool [count], for ``golden.encode(..., kept=...)``.
 
     Raises:
-        CassandraError: ``vector`` or ``keep`` is not as above.
+        CassandraError: ``vector`` or ``keep`` is invalid.
     """
     if vector < 1:
         raise CassandraError(f"vector must be at least 1, not {vector!r}")

@@ -1,7 +1,7 @@
 """Native code: the codec and the decoding engine in C++, compiled at first use (native.md).
 
-Importing this package neither compiles nor loads anything: a machine without a compiler can import
-it, and gets :class:`NativeError` from whatever needs the library.
+Importing this package neither compiles nor loads the library. Without a compiler the import
+succeeds, and functions that need the library raise :class:`NativeError`.
 """
 
 from cassandra_spec.native.build import NativeError

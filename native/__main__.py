@@ -1,4 +1,4 @@
-"""``make native``: compile the native library now, and say where it is and what it will use."""
+"""``make native``: compile the native library and print its path and instruction set."""
 
 import sys
 
@@ -7,7 +7,7 @@ from cassandra_spec.native.library import available_isas, isa
 
 
 def main() -> int:
-    """Compile; 2 after a line about what was wrong."""
+    """Compile the library; print an error and return 2 if that fails."""
     try:
         print(build_library())
         print(f"instruction sets here: {', '.join(available_isas())}; in use: {isa()}")

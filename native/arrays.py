@@ -1,4 +1,4 @@
-"""What crosses into native code: addresses of arrays and 32-bit numbers, all checked here."""
+"""Arguments of native functions: checked array addresses and 32-bit integers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LIMIT = 2**31
 
 
 class Pointer:
-    """Address of an array as an argument of a ctypes function, which it outlives."""
+    """Array address as a ctypes argument; keeps the array alive during the call."""
 
     def __init__(self, array: NDArray[Any]) -> None:
         self._array = array  # must not be freed before the call ends
@@ -23,17 +23,17 @@ class Pointer:
 
     @property
     def address(self) -> int:
-        """For a field of a structure; whoever fills it in keeps the array."""
+        """Address for a field of a structure; the caller must keep the array alive."""
         return int(self._array.ctypes.data)
 
 
 def pointer(
     name: str, array: NDArray[Any], dtype: DTypeLike, *shape: int, writable: bool = False
 ) -> Pointer:
-    """Address of an array that native code takes for ``dtype`` [``shape``].
+    """Return the address of an array that native code reads as ``dtype`` [``shape``].
 
-    Raises :class:`CassandraError` if the array is of another dtype or shape, not C-contiguous, not
-    aligned, or read-only where native code writes.
+    Raises :class:`CassandraError` if the array has another dtype or shape, is not C-contiguous or
+    aligned, or is read-only where native code writes.
     """
     fits = array.dtype == np.dtype(dtype) and array.dtype.isnative and array.shape == shape
     usable = array.flags.c_contiguous and array.flags.aligned
@@ -47,7 +47,7 @@ def pointer(
 
 
 def int32(name: str, value: int, least: int = -_LIMIT, most: int = _LIMIT - 1) -> int:
-    """An integer that native code takes as ``int32_t``, checked against its limits."""
+    """Return an integer for an ``int32_t`` argument, checked against its limits."""
     number = operator.index(value)
     if not least <= number <= most:
         raise CassandraError(f"{name} must be from {least} to {most}, not {number}")
@@ -55,7 +55,7 @@ def int32(name: str, value: int, least: int = -_LIMIT, most: int = _LIMIT - 1) -
 
 
 class CheckedStructure(ctypes.Structure):
-    """A structure whose 32-bit fields refuse what ctypes would wrap around."""
+    """Structure whose 32-bit fields raise on overflow, where ctypes would wrap around."""
 
     def __init__(self, *values: Any, **named: Any) -> None:
         fields = {field[0]: field[1] for field in self._fields_}

@@ -1,9 +1,9 @@
-"""Sequences that a native engine decodes side by side: one pass a step for all of them.
+"""Batched decoding: one pass per step over several sequences of a native engine.
 
-The rows of a pass do not depend on each other. So a sequence has the tokens that it would have
-alone, whatever the others are and whenever they come and go (native.md). One that runs alone
-is decoded in rounds of speculation if its settings say so, which emit the same tokens; it goes on
-in plain passes when another one comes, and the other way round.
+Rows of a pass do not affect each other. A sequence therefore gets the same tokens as alone, for any
+other sequences and any order of arrival (native.md). A sequence that runs alone is decoded in
+rounds of speculation if its settings ask for them, with the same tokens. It switches to plain
+passes when another sequence joins, and back when it is alone again.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Batch:
 
     Use it as a context manager, or :meth:`close` it.
 
-    Each sequence has one row in a pass. Rows that are left take further tokens of prompts, those
-    of the sequence that has waited longest first. A batch must not be used after a step of it was
-    interrupted, except to close it. ``counters`` count the rounds of speculation. A trace counts
-    all tokens of its sequence, those of shared passes as if each pass was its own.
+    Each sequence has one row in a pass. Free rows read further prompt tokens, those of the longest
+    waiting sequence first. After an interrupted step a batch can only be closed. ``counters``
+    counts the rounds of speculation. A trace counts all tokens of its sequence; shared passes count
+    as if the sequence ran alone.
 
-    A prompt that begins with tokens of another running sequence takes over their keys and values,
-    which depend on nothing else. With ``keep`` those of sequences that have ended serve, too: the
-    batch has its slots for itself until it is closed.
+    A prompt that begins with tokens of another running sequence copies their keys and values, which
+    depend only on these tokens. With ``keep``, ended sequences are sources too: the batch then owns
+    its slots until it is closed.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Batch:
         self._slots = Slots(engine, keep=keep)
         self._counters = Counters() if counters is None else counters
         self._running: dict[int, _Sequence] = {}
-        self._speculated: _Sequence | None = None  # the last one
+        self._speculated: _Sequence | None = None  # the sequence of the last speculative round
 
     def claim(
         self,
@@ -65,12 +65,12 @@ class Batch:
         ends: Ends = never,
         scores: list[Score] | None = None,
     ) -> int:
-        """Begin a sequence with a prompt, and return its slot, which it has until it ends.
+        """Start a sequence for ``prompt`` and return its slot, held until the sequence ends.
 
-        Stop strings of ``settings`` are not looked for. A prompt whose tokens are scored is read as
-        a whole, whatever is there of it. Raises :class:`CassandraError` if no slot
-        is free, the prompt is empty or has other tokens than the model, prompt and reply do not fit
-        the engine's positions, or the engine cannot run such rounds, as none of sampled tokens.
+        Stop strings of ``settings`` are ignored. A prompt whose tokens are scored is read in full,
+        without reusing cached positions. Raises :class:`CassandraError` if no slot is free, the
+        prompt is empty or has tokens outside the vocabulary, prompt and reply exceed the engine's
+        positions, or the engine does not support the settings, such as batched sampling.
         """
         if settings.gamma:
             self._engine.require_rounds(settings)
@@ -82,14 +82,14 @@ class Batch:
         return slot
 
     def cached(self, slot: int) -> int:
-        """Tokens of the prompt of a running sequence whose keys and values were there."""
+        """Return the number of prompt tokens whose keys and values were reused from the cache."""
         return self._running[slot].cached
 
     def step(self) -> list[Emitted]:
-        """One pass over all sequences, and the tokens that follow those whose prompts are read.
+        """Run one pass over all sequences; return the next token of each whose prompt is read.
 
-        Or a round of speculation of the only one. Raises :class:`CassandraError` if logits are not
-        finite.
+        A sequence that is alone may run a round of speculation instead. Raises
+        :class:`CassandraError` if logits are not finite.
         """
         if not self._running:
             return []
@@ -100,23 +100,23 @@ class Batch:
         return self._pass()
 
     def release(self, slot: int) -> None:
-        """End a sequence, whose slot is free then."""
+        """Cancel a sequence and free its slot."""
         if slot not in self._running:
             raise CassandraError(f"slot must be that of a running sequence, not {slot!r}")
         self._slots.release(slot, self._running.pop(slot).read)
 
     @property
     def free(self) -> int:
-        """Sequences that can begin now."""
+        """Number of free slots."""
         return self._slots.free
 
     @property
     def running(self) -> tuple[int, ...]:
-        """Slots of sequences that have not ended, the oldest first."""
+        """Slots of running sequences, oldest first."""
         return tuple(self._running)
 
     def close(self) -> None:
-        """End all sequences."""
+        """Cancel all sequences."""
         for slot in self.running:
             self.release(slot)
         self._slots.close()
@@ -128,7 +128,7 @@ class Batch:
         self.close()
 
     def _round(self, slot: int, sequence: _Sequence) -> list[Emitted]:
-        """A round of speculation of a sequence that has one token to read."""
+        """Run a round of speculation of a sequence with one pending token."""
         begins = sequence is not self._speculated
         self._speculated = sequence
         counters = self._counters if sequence.trace is None else sequence.trace
@@ -157,7 +157,7 @@ class Batch:
                     sequence.score(own)
                     if slot in ready:
                         tokens[slot] = [sequence.choose(own), *sequence.forced()]
-                except CassandraError as error:  # of its processors: the others go on
+                except CassandraError as error:  # a processor failed; the other sequences continue
                     failed[slot] = error
             elif wanted[slot]:
                 tokens[slot] = [best[at]]
@@ -171,14 +171,14 @@ class Batch:
         return emitted + [Emitted(slot, -1, True, error) for slot, error in failed.items()]
 
     def _wanted(self, slot: int, count: int) -> int:
-        """The last rows of a sequence in a pass that a token follows, or is scored by."""
+        """Return the number of a sequence's last rows in a pass whose logits are needed."""
         sequence = self._running[slot]
         if sequence.settings.prompt_logprobs and not sequence.begun:
             return count
         return int(count == sequence.waiting)
 
     def _take(self, slot: int, tokens: Sequence[int]) -> Iterator[Emitted]:
-        """Emit the token of a plain pass and those that it forces, up to the end of the reply."""
+        """Emit a plain pass's token and the tokens it forces, up to the end of the reply."""
         for token in tokens:
             emitted = self._emit(slot, self._running[slot].end(token))
             yield emitted
@@ -186,7 +186,7 @@ class Batch:
                 return
 
     def _trace(self, sequence: _Sequence) -> None:
-        """Count the token that follows a plain pass, which may be that over the prompt."""
+        """Count the token that follows a plain pass, which may be the prompt's."""
         if sequence.trace is None:
             return
         if sequence.begun:
@@ -195,7 +195,7 @@ class Batch:
             sequence.trace.add_reply(sequence.position)
 
     def _share_rows(self) -> dict[int, int]:
-        """Rows of each sequence in the next pass: one, and what is free for prompts."""
+        """Return each sequence's rows in the next pass: one, plus free rows for its prompt."""
         free = MAX_ROWS - len(self._running)
         counts = {}
         for slot, sequence in self._running.items():
@@ -206,7 +206,7 @@ class Batch:
     def _rows(
         self, counts: dict[int, int], wanted: dict[int, int], order: Sequence[int]
     ) -> list[Row]:
-        """Rows of a pass: those that are wanted come last, in the order of slots in ``order``."""
+        """Return the rows of a pass; rows in ``wanted`` come last, in the order of ``order``."""
         rows, latest = list[Row](), dict[int, int]()
 
         def add(slot: int, at: int) -> None:
@@ -225,7 +225,7 @@ class Batch:
         return rows
 
     def _emit(self, slot: int, over: bool) -> Emitted:
-        """The last token of a sequence, which may be over with it."""
+        """Return the last token of a sequence; ``over`` ends the sequence."""
         token = self._running[slot].tokens[-1]
         if over:
             self.release(slot)
@@ -233,7 +233,7 @@ class Batch:
 
 
 class _Sequence:
-    """A prompt and the reply to it so far."""
+    """A prompt and its reply so far."""
 
     def __init__(
         self,
@@ -244,11 +244,11 @@ class _Sequence:
         ends: Ends,
         scores: list[Score] | None,
     ) -> None:
-        self.tokens = list(map(int, prompt))  # and those of the reply
-        self.position = cached  # of the first token that was in no pass yet
+        self.tokens = list(map(int, prompt))  # prompt and reply
+        self.position = cached  # position of the first pending token
         self.cached, self.settings, self.trace = cached, settings, trace
         self._begin, self._end = len(prompt), len(prompt) + settings.max_tokens
-        self.chooser = Chooser(prompt, settings, scores=scores)  # of tokens that need logits
+        self.chooser = Chooser(prompt, settings, scores=scores)  # for tokens that need logits
         self.ending = Ending(ends)
 
     @property
@@ -258,45 +258,45 @@ class _Sequence:
 
     @property
     def waiting(self) -> int:
-        """Tokens that were in no pass yet, at least one."""
+        """Number of pending tokens, at least one."""
         return len(self.tokens) - self.position
 
     @property
     def begun(self) -> bool:
-        """Whether the reply has a token."""
+        """True once the reply has a token."""
         return len(self.tokens) > self._begin
 
     @property
     def left(self) -> int:
-        """Tokens that the reply may still have."""
+        """Number of tokens until the reply's limit."""
         return self._end - len(self.tokens)
 
     @property
     def speculates(self) -> bool:
-        """Whether a round can be next."""
+        """True if the next step can be a round of speculation."""
         return self.settings.gamma != 0 and self.waiting == 1
 
     def forced(self) -> list[int]:
-        """The tokens that a grammar forces after one that was chosen; later passes read them."""
+        """Append the tokens that a grammar forces after the chosen one; later passes read them."""
         return self.chooser.forced(self.left - 1) if self.trace is None else []
 
     def score(self, logits: NDArray[np.float32]) -> None:
-        """Take the logits of all rows of the prompt in a pass, if they are wanted."""
+        """Score prompt tokens from the logits of a pass, if requested."""
         if self.settings.prompt_logprobs and not self.begun:
             self.chooser.read_prompt(self.position, logits)
 
     def choose(self, logits: NDArray[np.float32]) -> int:
-        """The token that follows the last of some rows, by their logits."""
+        """Choose the token that follows the last of these rows."""
         token = self.chooser.first(logits[-1])
         self.chooser.settle(1)
         return token
 
     def end(self, token: int) -> bool:
-        """Take the next token of a plain pass; whether the sequence ends with it."""
+        """Append the next token of a plain pass; return True if it ends the sequence."""
         self.ending(token)
         return self.take([token])
 
     def take(self, tokens: Sequence[int]) -> bool:
-        """Take tokens, of which the last was asked about; whether the sequence ends with it."""
+        """Append tokens after asking ``ends`` about the last; return True if the sequence ends."""
         self.tokens += tokens
         return self.ending.ended or tokens[-1] in self.settings.stop_tokens or self.left == 0

@@ -1,17 +1,18 @@
 """Compile the native library at first use: sources in ``native/src``, one shared library.
 
-A source is compiled once for each instruction set that its path names: ``codec/avx512/masked.cpp``
-for AVX-512, ``codec/walk_portable_avx2.cpp`` twice, and any other for every processor. Objects are
-kept by the hash of what went into them, so that a changed file compiles alone. Processes that want
-the library at the same time wait for the first one; a library appears under its name only when it
-is complete.
+A source is compiled once for each instruction set in its path: ``codec/avx512/masked.cpp`` for
+AVX-512, ``codec/walk_portable_avx2.cpp`` twice, and any other for every processor. Objects are
+cached by a hash of their inputs, so only changed files are compiled again. Processes that need the
+library at the same time wait for the first one. A library appears under its name only when it is
+complete.
 
-The linker keeps one body of a function that is compiled twice under one name, whatever its flags.
-So a header's shared functions are ``static`` or in the namespace ``cassandra::CASSANDRA_ISA``, a
-macro of the build, and files for an instruction set use no standard templates that are not inlined.
+If a function is compiled twice under one name, the linker keeps one body, whatever its flags. A
+header's shared functions are therefore ``static`` or in the namespace ``cassandra::CASSANDRA_ISA``,
+a macro of the build, and files for an instruction set use no standard templates that may not be
+inlined.
 
-What was built runs as code. Each file has its digest beside it, and is built again if it differs.
-One that others own or can write is refused.
+Built files run as code. Each has its digest beside it and is built again if the digest differs. A
+file that others own or can write is rejected.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from cassandra_spec.native import constants
 
 
 class NativeError(CassandraError):
-    """The native library cannot be compiled or loaded here, or lacks what was asked for."""
+    """The native library cannot be compiled or loaded, or lacks the requested feature."""
 
 
 SOURCES = Path(__file__).resolve().parent / "src"
@@ -61,12 +62,12 @@ ISA_FLAGS: dict[str, tuple[str, ...]] = {
     "avx512": tuple(_AVX512.split()),
     "avx512bf16": (*_AVX512.split(), "-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
 }
-"""Compiler flags of each instruction set, the least capable first."""
+"""Compiler flags of each instruction set, least capable first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Toolchain:
-    """A C++ compiler, and the instruction sets whose flags it takes."""
+    """A C++ compiler, and the instruction sets that it supports."""
 
     command: tuple[str, ...]
     version: str
@@ -74,9 +75,9 @@ class Toolchain:
 
 
 def cache_folder() -> Path:
-    """Where objects and libraries are kept.
+    """Return the cache folder of objects and libraries.
 
-    ``CASSANDRA_NATIVE_CACHE`` if that is set, ``build/native`` inside a checkout, else the user's
+    ``CASSANDRA_NATIVE_CACHE`` if set, ``build/native`` inside a checkout, otherwise the user's
     cache folder.
     """
     chosen = os.environ.get("CASSANDRA_NATIVE_CACHE")
@@ -89,7 +90,7 @@ def cache_folder() -> Path:
 
 
 def isas_of(name: str) -> tuple[str, ...]:
-    """Instruction sets that a source is compiled for: those that its path names, else portable."""
+    """Return the instruction sets to compile a source for: those in its path, or portable."""
     words = re.split(r"[/_]", name.removesuffix(".cpp"))
     return tuple(isa for isa in ISA_FLAGS if isa in words) or ("portable",)
 
@@ -113,9 +114,9 @@ def _toolchain(command: tuple[str, ...]) -> Toolchain:
 
 
 def find_toolchain() -> Toolchain:
-    """The compiler of ``$CXX``, else g++, c++ or clang++ of PATH.
+    """Return the compiler of ``$CXX``, else g++, c++ or clang++ of PATH.
 
-    Raises :class:`NativeError` if there is none.
+    Raises :class:`NativeError` if no compiler is found.
     """
     try:
         chosen = shlex.split(os.environ.get("CXX", ""))
@@ -143,7 +144,7 @@ _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 def _closure(name: str, texts: dict[str, str]) -> list[str]:
-    """A file and all that it includes by quotes, the known ones."""
+    """Return a file and the known files that it includes, directly or not, by quotes."""
     found, left = [name], [name]
     while left:
         for included in _INCLUDE.findall(texts[left.pop()]):
@@ -155,7 +156,7 @@ def _closure(name: str, texts: dict[str, str]) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """A source to be compiled, its flags, and the name of its object."""
+    """A source to compile, its flags, and the name of its object."""
 
     source: str
     flags: tuple[str, ...]
@@ -163,7 +164,7 @@ class Unit:
 
 
 def read_sources() -> dict[str, str]:
-    """Text of all sources, the generated ones included, by path in ``src``."""
+    """Return the text of all sources, including generated ones, by path in ``src``."""
     paths = sorted(path for path in SOURCES.rglob("*.*") if path.suffix in (".cpp", ".h"))
     texts = {path.relative_to(SOURCES).as_posix(): path.read_text("utf-8") for path in paths}
     return texts | constants.generate()
@@ -176,7 +177,7 @@ def _flags(toolchain: Toolchain, isa: str, sanitize: bool) -> tuple[str, ...]:
 
 
 def write_sources(texts: dict[str, str], folder: Path) -> None:
-    """Write the sources where a compiler is to run."""
+    """Write the sources to the folder where the compiler runs."""
     for name, text in texts.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -184,7 +185,7 @@ def write_sources(texts: dict[str, str], folder: Path) -> None:
 
 
 def compilations(texts: dict[str, str], toolchain: Toolchain, sanitize: bool = False) -> list[Unit]:
-    """What is to be compiled: each source for its instruction sets that the compiler takes."""
+    """Return the units to compile: each source for each of its supported instruction sets."""
     units = []
     for name in texts:
         if not name.endswith(".cpp"):
@@ -216,7 +217,7 @@ def _compile(unit: Unit, folder: Path, toolchain: Toolchain, sources: Path) -> N
 
 
 def _require_own(path: Path) -> None:
-    """Refuse what somebody else could have written, or can change."""
+    """Raise if another user owns the file or can change it."""
     found = path.stat()
     if found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o022:
         raise NativeError(
@@ -226,12 +227,12 @@ def _require_own(path: Path) -> None:
 
 
 def _seal(path: Path) -> Path:
-    """Where the digest of a built file is kept."""
+    """Return the path of the digest of a built file."""
     return path.with_name(f"{path.name}.sha256")
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a built file is there, and is what was built."""
+    """Return True if a built file exists and matches its digest."""
     if not path.exists():
         return False
     for each in (path.parent, path):
@@ -243,14 +244,14 @@ def _is_whole(path: Path) -> bool:
 
 
 def _keep(partial: Path, path: Path) -> None:
-    """Give a complete file its name, its digest first."""
+    """Rename a complete file to its final name, after writing its digest."""
     partial.chmod(0o755)
     _seal(path).write_text(hashlib.sha256(partial.read_bytes()).hexdigest(), "ascii")
     partial.replace(path)
 
 
 def _on_terminal() -> bool:
-    """Whether somebody waits who should know why."""
+    """Return True if a person is waiting at a terminal and should see progress."""
     return sys.stderr.isatty()
 
 
@@ -294,14 +295,14 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def build_library(*, sanitize: bool = False, folder: Path | None = None) -> Path:
-    """Path of the shared library of the present sources, compiled first if that is needed.
+    """Return the path of the shared library for the current sources; compile it if needed.
 
     Args:
-        sanitize: with AddressSanitizer and UndefinedBehaviorSanitizer.
-        folder: where objects and libraries are kept; by default :func:`cache_folder`.
+        sanitize: build with AddressSanitizer and UndefinedBehaviorSanitizer.
+        folder: cache of objects and libraries; by default :func:`cache_folder`.
 
     Raises:
-        NativeError: there is no compiler, it refuses the sources, or others can write the library.
+        NativeError: no compiler is found, it rejects the sources, or others can write the library.
         OSError: the folder cannot be written.
     """
     toolchain = find_toolchain()

@@ -1,8 +1,8 @@
-"""The codec in native code: :mod:`cassandra_spec.golden.codec` again, equal in bytes, values and
+"""The codec in native code, equal to :mod:`cassandra_spec.golden.codec` in bytes, values and
 errors.
 
-Arguments are checked, and errors are worded, by golden; the native library is only called with
-what golden accepts.
+Golden checks the arguments and words the errors; the native library is only called with arguments
+that golden accepts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from cassandra_spec.native.library import declare, load, require_done
 Flags = NDArray[np.bool_]
 
 _BOOK_SIZE = 32
-_GOOD = -1  # in place of a cause
+_GOOD = -1  # no error cause
 _INTEGERS = (
     "scheme",
     "truncated",
@@ -70,7 +70,7 @@ class Params(CheckedStructure):
 def codec_params(
     format: Format, book: Sequence[int] = (), pruned_book: Sequence[int] = ()
 ) -> Params:
-    """Parameters of a packed tensor, as native code takes them."""
+    """Return the parameters of a packed tensor as a C structure."""
     numbers = dataclasses.asdict(format) | {
         "scheme": SCHEMES.index(format.scheme),
         "fill": format.fill_pattern,
@@ -86,7 +86,7 @@ def codec_params(
 
 @cache
 def _library() -> ctypes.CDLL:
-    """The library with the codec's functions declared; errors as of :func:`native.load`."""
+    """Return the library with the codec's functions declared; raise like :func:`native.load`."""
     library = load()
     array, size, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     params, done = ctypes.POINTER(Params), ctypes.c_bool
@@ -113,7 +113,7 @@ def _optional(name: str, array: NDArray[Any] | None, dtype: DTypeLike, size: int
 
 
 def _decode(packed: Packed, target: bool, first: int, last: int) -> Values:
-    """Values of the segments from ``first`` to ``last``."""
+    """Decode the segments from ``first`` to ``last``."""
     format = packed.format
     start = min(first * format.segment, packed.count)
     result = np.empty(min(last * format.segment, packed.count) - start, dtype=np.uint16)
@@ -137,7 +137,7 @@ def _decode(packed: Packed, target: bool, first: int, last: int) -> Values:
 
 
 def _worded(packed: Packed, segment: int, target: bool, cause: str) -> DecodeError:
-    """Golden's error for a segment that is broken."""
+    """Return golden's error for a broken segment."""
     decode = reference.decode_target_segment if target else reference.decode_draft_segment
     try:
         decode(packed, segment)
@@ -164,7 +164,7 @@ def _decode_segment(packed: Packed, index: int, target: bool) -> Values:
 
 
 def _count_exponents(args: Arguments) -> NDArray[np.int64]:
-    """How often each exponent is among values that the mask prunes, and that it keeps, [2, 256]."""
+    """Count exponents among pruned (row 0) and kept values (row 1), [2, 256]."""
     counts = np.zeros((2, 256), dtype=np.int64)
     values = np.ascontiguousarray(args.values)
     _library().cassandra_count_exponents(
@@ -177,7 +177,7 @@ def _count_exponents(args: Arguments) -> NDArray[np.int64]:
 
 
 def _choose_codebooks(args: Arguments) -> Codebooks:
-    """Golden's, with one look at the values for both codebooks."""
+    """Choose golden's codebooks, with one pass over the values for both."""
     counted = cache(lambda: _count_exponents(args))
 
     def count(_: Arguments, book: Sequence[int] | None) -> NDArray[np.int64]:
@@ -234,7 +234,7 @@ def _part(args: Arguments, books: Codebooks, start: int, stop: int) -> Packed:
 def fastest_codec(
     on_error: Callable[[NativeError], object] = lambda error: None,
 ) -> NativeCodec | GoldenCodec:
-    """The native codec; golden's where that cannot be had, after a call of ``on_error``."""
+    """Return the native codec; without it, call ``on_error`` and return golden's."""
     try:
         return NativeCodec()
     except NativeError as error:
@@ -243,32 +243,31 @@ def fastest_codec(
 
 
 class NativeCodec:
-    """The codec behind :class:`cassandra_spec.golden.packed.Codec`, and the rest of golden's
-    functions.
+    """The native codec (:class:`cassandra_spec.golden.packed.Codec`) and golden's other functions.
 
-    Every method takes, returns and raises what the function of :mod:`cassandra_spec.golden` of its
-    name does.
+    Every method takes, returns and raises the same as the function of that name in
+    :mod:`cassandra_spec.golden`.
 
-    Raises :class:`native.NativeError` when it is made where the library cannot be had.
+    The constructor raises :class:`native.NativeError` if the library is not available.
     """
 
     def __init__(self) -> None:
         _library()
 
     def decode_draft(self, packed: Packed) -> Values:
-        """Draft values, uint16 [count]; reads nothing but speculation data."""
+        """Return draft values, uint16 [count]; read only speculation data."""
         return _decode_all(packed, False)
 
     def decode_target(self, packed: Packed) -> Values:
-        """Target values, uint16 [count]."""
+        """Return target values, uint16 [count]."""
         return _decode_all(packed, True)
 
     def decode_draft_segment(self, packed: Packed, index: int) -> Values:
-        """Draft values of one segment; no other segment is read."""
+        """Return the draft values of one segment; read no other segment."""
         return _decode_segment(packed, index, False)
 
     def decode_target_segment(self, packed: Packed, index: int) -> Values:
-        """Target values of one segment; no other segment is read."""
+        """Return the target values of one segment; read no other segment."""
         return _decode_segment(packed, index, True)
 
     def encode(self, values: Values, format: Format, **options: Any) -> Packed:
@@ -280,7 +279,7 @@ class NativeCodec:
         return parts[0] if len(parts) == 1 else concatenate(parts)
 
     def encode_parts(self, values: Values, format: Format, **options: Any) -> Iterator[Packed]:
-        """Pack a tensor in parts, as :func:`golden.encode_parts`; the same parts."""
+        """Pack a tensor into the same parts as :func:`golden.encode_parts`."""
         return _parts(check_arguments(values, format, **options))
 
     def choose_group_exponents(
@@ -292,7 +291,7 @@ class NativeCodec:
         importance: NDArray[np.unsignedinteger] | None = None,
         nonfinite: str = "error",
     ) -> NDArray[np.uint8]:
-        """Group exponents by the error of the draft; :func:`golden.choose_group_exponents`."""
+        """Choose group exponents by the draft's error, as :func:`golden.choose_group_exponents`."""
         if format.scheme == "unary":
             raise CassandraError("format must be of scheme mx or exact, not unary")
         args = check_arguments(values, format, kept=kept, nonfinite=nonfinite)

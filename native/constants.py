@@ -1,4 +1,4 @@
-"""The numbers of the format as C++, generated from golden's tables: none is written twice."""
+"""Generate the format's constants as C++ from golden's tables."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def _enum(name: str, entries: Iterable[str]) -> str:
 
 
 def _tables() -> dict[str, tuple[str, list[int]]]:
-    """C++ element type and entries by name; indices as in
-    :mod:`cassandra_spec.golden.arrays.arithmetic`. ``ALIGNED`` has a table for each number of
-    absent bits, one after another.
+    """Return C++ element type and entries by name.
+
+    Indices are those of :mod:`cassandra_spec.golden.arrays.arithmetic`. ``ALIGNED`` is one table
+    per number of absent bits, concatenated.
     """
     widths = range(SIGNIFICAND, SIGNIFICAND_MIN - 1, -1)
     aligned = [
@@ -68,5 +69,5 @@ def _source() -> str:
 
 
 def generate() -> dict[str, str]:
-    """Text of the generated files by name."""
+    """Return the text of the generated files by name."""
     return {HEADER: _header(), SOURCE: _source()}

@@ -1,10 +1,10 @@
-"""A model that decodes in native code, speculatively and losslessly.
+"""The native engine: lossless speculative decoding in C++.
 
-Draft and target read the same keys and values. A round drafts up to gamma tokens one after another.
-The target runs over all of them in one pass, which overwrites what the draft has written. The
-tokens up to the first that it would have chosen otherwise are emitted, and then its own choice
-(section II.B of the paper). A row of a pass is computed the same whatever the other rows, so the
-reply is token for token that of plain decoding (docs/software/lossless.md).
+Draft and target share one KV cache. A round drafts up to gamma tokens one after another. The target
+then runs over all of them in one pass, which overwrites the draft's keys and values. The round
+emits the drafted tokens up to the first one that differs from the target's choice, and then the
+target's choice (section II.B of the paper). The result of a row does not depend on the other rows
+of its pass, so the reply equals plain decoding token for token (docs/software/lossless.md).
 """
 
 from __future__ import annotations
@@ -71,24 +71,24 @@ from cassandra_spec.native.models.config import ModelConfig
 from cassandra_spec.native.models.loaded import LoadedModel, Tensor
 
 ADAPTIVE_NODES = 7
-"""Nodes that an adaptive gamma plans, at most, unless verifications are filled with more."""
+"""Maximum nodes planned by an adaptive gamma, unless verifications are filled with more."""
 
 
 WHOLE_CACHE = DraftCache(window=None)
-"""Drafts see all positions."""
+"""Draft passes attend to all positions."""
 
 
 class Engine(LoadedModel):
-    """A model with the keys and values of sequences.
+    """A model with the KV caches of sequences.
 
-    Slot 0 is that of :meth:`forward` and :meth:`rounds`, which run one sequence at a time. More
-    ``slots`` are for sequences that are decoded side by side (:mod:`cassandra_spec.native.batch`);
-    each takes memory as positions are written, and keeps it. :meth:`run_round` runs in any.
+    Slot 0 serves :meth:`forward` and :meth:`rounds`, which run one sequence at a time. Further
+    ``slots`` serve batched sequences (:mod:`cassandra_spec.native.batch`); a slot allocates memory
+    as positions are written, and keeps it. :meth:`run_round` works in any slot.
 
     With ``key_values``, chunks of committed positions are sealed: the target reads the same values
-    as before from fewer bits, a draft reads a part of these bits (:mod:`.key_values`).
+    from fewer bits, a draft reads some of these bits (:mod:`.key_values`).
 
-    The rest is that of :class:`~cassandra_spec.native.models.loaded.LoadedModel`.
+    :class:`~cassandra_spec.native.models.loaded.LoadedModel` documents the other parameters.
     """
 
     def __init__(
@@ -99,14 +99,14 @@ class Engine(LoadedModel):
         key_values: ChunkSealer | None = None,
         **options: Any,
     ) -> None:
-        self._costs: list[tuple[Path | None, MeasuredSeconds]] = []  # with their hints
+        self._costs: list[tuple[Path | None, MeasuredSeconds]] = []  # with the paths of their hints
         if key_values is not None:
-            key_values.form.check_size(config.head_size)  # before weights are read
+            key_values.form.check_size(config.head_size)  # checked before weights are read
         super().__init__(config, tensors, **options)
         self.use_key_values(key_values)
         self._policies: dict[tuple[str, float, Levels, DraftCache], Policy] = {}
         self._free_slots = list(range(self.slots, 0, -1))  # the next one last
-        self.table: NgramTable | None = None  # of the low drafter
+        self.table: NgramTable | None = None  # n-gram table of the low drafter
         self._history = np.zeros(self.context + 1, np.int32)
 
     # --- passes ----------------------------------------------------------------------------------
@@ -121,11 +121,11 @@ class Engine(LoadedModel):
         rows: int = PROMPT_ROWS,
         last: int | None = None,
     ) -> NDArray[np.float32]:
-        """Logits, float32 [``last``, vocabulary], of the last of consecutive tokens (all).
+        """Return the logits, float32 [``last``, vocabulary], of the last tokens (default: all).
 
-        The first token is at ``position``; keys and values of all before it must be there. The
-        pass runs over ``rows`` tokens at a time, which changes nothing but the time. A draft sees
-        the part of the cache that it sees in a round that begins at ``position``.
+        The first token is at ``position``; keys and values of all earlier positions must exist. The
+        pass runs over ``rows`` tokens at a time, which affects only speed. A draft sees the part of
+        the cache visible in a round that begins at ``position``.
         """
         ids = self._ids(tokens, position, draft)
         if not 1 <= rows <= PROMPT_ROWS:
@@ -157,11 +157,12 @@ class Engine(LoadedModel):
         last: int | None = None,
         drawn: int = 0,
     ) -> tuple[list[int], NDArray[np.float32]]:
-        """One pass over rows of any slots: the best tokens after the ``last`` rows (all).
+        """Run one pass over rows of any slots; return tokens and logits.
 
-        And the logits, float32 [``drawn``, vocabulary], of the last of them. Rows of a slot are a
-        tree, whose keys and values take as many positions as it has rows; those of all positions
-        before its first row must be there. Raises :class:`CassandraError` as
+        The tokens are the top tokens after the ``last`` rows (default: all). The logits, float32
+        [``drawn``, vocabulary], are those of the last rows. Rows of a slot form a tree and take one
+        position each in its cache; keys and values of all positions before its first row must
+        exist. Raises :class:`CassandraError` like
         :func:`~cassandra_spec.native.engine_binding.pass_rows`, or if logits are not finite.
         """
         vocabulary = self.config.vocabulary
@@ -187,20 +188,20 @@ class Engine(LoadedModel):
         return best.tolist(), logits
 
     def claim_slot(self) -> int:
-        """A free slot for a sequence. Raises :class:`CassandraError` if there is none."""
+        """Claim a free slot for a sequence. Raises :class:`CassandraError` if all are in use."""
         if not self._free_slots:
             raise CassandraError(f"a slot must be free, not all {self.slots} be claimed")
         return self._free_slots.pop()
 
     def release_slot(self, slot: int) -> None:
-        """Give a claimed slot back; its sequence is lost."""
+        """Return a claimed slot and drop its sequence."""
         int32("slot", slot, 1, self.slots)
         if slot in self._free_slots:
             raise CassandraError(f"slot must be one that is claimed, not {slot}")
         self._free_slots.append(slot)
 
     def copy_positions(self, source: int, destination: int, count: int) -> None:
-        """Copy keys and values of the first ``count`` positions of a slot to another slot."""
+        """Copy the keys and values of the first ``count`` positions to another slot."""
         int32("source", source, 0, self.slots)
         int32("destination", destination, 0, self.slots)
         int32("count", count, 0, self.context)
@@ -209,10 +210,10 @@ class Engine(LoadedModel):
             self._library.cassandra_engine_copy_positions(handle, source, destination, count)
 
     def read_chunk(self, slot: int, chunk: int, *, draft: bool = False) -> NDArray[np.uint16]:
-        """Keys and values of a chunk of positions, as target or draft read them.
+        """Return the keys and values of a chunk of positions, as target or draft read them.
 
-        BF16 patterns [keys and values, layers, CHUNK, heads, head size]. Those of positions that
-        no pass has written are zeros.
+        BF16 patterns [keys and values, layers, CHUNK, heads, head size]; zeros for positions that
+        were never written.
         """
         int32("slot", slot, 0, self.slots)
         int32("chunk", chunk, 0, (self.context - 1) // CHUNK)
@@ -228,7 +229,7 @@ class Engine(LoadedModel):
         return 2, config.layers, CHUNK, config.kv_heads, config.head_size
 
     def _seal_chunks(self, slot: int, position: int) -> None:
-        """Seal the chunks before a position that a pass begins at."""
+        """Seal the complete chunks before the position at which a pass begins."""
         if self._sealer is None:
             return
         handle, shape = self._open(), self._chunk_shape
@@ -241,7 +242,7 @@ class Engine(LoadedModel):
 
     @property
     def free_slots(self) -> int:
-        """Slots that can be claimed."""
+        """Number of slots that can be claimed."""
         return len(self._free_slots)
 
     def _require_draft(self, draft: bool) -> None:
@@ -261,7 +262,7 @@ class Engine(LoadedModel):
         return np.asarray(tokens, np.int32)
 
     def _require_pass(self, status: int) -> int:
-        """Raise if a pass did not end well; else its status, which may be a token."""
+        """Return the status of a pass, which may be a token; raise if the pass failed."""
         if status == NOT_FINITE:
             raise CassandraError("logits must be finite, not NaN or infinite: check the weights")
         if status < -1:
@@ -279,13 +280,13 @@ class Engine(LoadedModel):
         ends: Ends = never,
         scores: list[Score] | None = None,
     ) -> Iterator[list[int]]:
-        """Yield the emitted tokens of a reply: one by the prompt, then each round's.
+        """Yield the emitted tokens of a reply: first the prompt's token, then each round's tokens.
 
-        ``ends`` is asked once about each token, in order, whether the reply ends with it for
-        another reason than a stop token (stop strings are not looked for). ``counters`` go on
-        counting. ``scores`` get the log-probabilities of the reply's tokens, if the settings ask
-        for them; a :class:`~cassandra_spec.native.batch.Batch` has those of prompts, too. Ctrl-C
-        takes effect between two passes, when the threads stand still.
+        ``ends`` is called once per token, in order, and returns True to end the reply there; stop
+        tokens end it anyway, stop strings are ignored. ``counters`` is updated. ``scores`` receives
+        the log-probabilities of the reply's tokens if the settings ask for them; use a
+        :class:`~cassandra_spec.native.batch.Batch` for those of prompts. Ctrl-C takes effect
+        between two passes, while no thread runs.
         """
         self.require_room(prompt, settings)
         self.require_rounds(settings)
@@ -316,12 +317,13 @@ class Engine(LoadedModel):
         ends: Ends = never,
         chooser: Chooser | None = None,
     ) -> list[int]:
-        """One round behind the tokens of a slot: what it emits, up to the end of the reply.
+        """Run one round after the tokens of a slot; return the emitted tokens, up to the reply's
+        end.
 
-        Keys and values of all tokens but the last must be there; the reply has ``left`` tokens to
-        come, and ``settings`` are some that :meth:`require_rounds` takes. ``chooser`` is the
-        reply's if its tokens need logits. A sequence ``begins`` if the round before was of another
-        one: low drafters forget that.
+        Keys and values of all tokens but the last must exist. ``left`` is the number of tokens
+        until the reply's limit; ``settings`` must pass :meth:`require_rounds`. ``chooser`` is the
+        reply's if its tokens need logits. Set ``begins`` if the round before belonged to another
+        sequence, which resets the low drafters.
         """
         if begins:
             self._library.cassandra_engine_begin(self._open())
@@ -339,7 +341,7 @@ class Engine(LoadedModel):
         ends: Ends = never,
         chooser: Chooser | None = None,
     ) -> tuple[list[int], bool]:
-        """A counted round behind the history up to ``position``, cut at the end of the reply."""
+        """Run and count a round after the history up to ``position``, cut at the reply's end."""
         policy = self._policy(settings)
         outcome, emitted = self._round(slot, position, policy, left - 1, settings, chooser)
         emitted, over = cut_at_end(emitted, settings.stop_tokens, ends)
@@ -357,14 +359,14 @@ class Engine(LoadedModel):
         tokens: int,
         cache: DraftCache = WHOLE_CACHE,
     ) -> None:
-        """Count a round that began at ``position`` and emitted ``tokens``, with what it read."""
+        """Count a round that began at ``position`` and emitted ``tokens``, with its KV traffic."""
         kv = self._reads(outcome, position, tokens, cache)
         counters.add_round(outcome, position=position, tokens=tokens, kv=kv)
 
     def _reads(
         self, outcome: Outcome, position: int, tokens: int, cache: DraftCache
     ) -> KeyValueCounters:
-        """Bytes of keys and values that the passes of a round read."""
+        """Return the KV cache bytes that the passes of a round read."""
         passes = outcome.proposal.passes
         sealed = position // CHUNK * CHUNK if self._sealer else 0
         whole = [[(0, position + place + 1)] for place in range(tokens)]
@@ -382,7 +384,7 @@ class Engine(LoadedModel):
     def _read_bytes(
         self, runs: Sequence[tuple[int, int]], sealed: int = 0, *, draft: bool = False
     ) -> int:
-        """Bytes of keys and values at runs of positions, the last of which is that of a token.
+        """Return the KV cache bytes of runs of positions; the last run is the token's own.
 
         Positions before ``sealed`` are sealed.
         """
@@ -390,7 +392,7 @@ class Engine(LoadedModel):
         firsts = [max(0, stop - window) if window else 0 for window in config.windows]
 
         def seen(low: int, high: int) -> int:
-            """Positions from ``low`` to below ``high`` that layers see, counted by layer."""
+            """Count the positions in [``low``, ``high``) that layers attend to, summed over layers."""
             return sum(
                 max(0, min(end, high) - max(begin, first, low))
                 for first in firsts
@@ -402,7 +404,7 @@ class Engine(LoadedModel):
         return round(values * (bits * seen(0, sealed) + 16 * seen(sealed, stop)) / 8)
 
     def require_rounds(self, settings: Settings) -> None:
-        """Raise :class:`CassandraError` for settings of rounds that this engine cannot run."""
+        """Raise :class:`CassandraError` if this engine does not support the settings in rounds."""
         if settings.sampling != GREEDY:
             raise CassandraError(
                 "sampling must be greedy (temperature 0) in the engine's own rounds, "
@@ -411,7 +413,7 @@ class Engine(LoadedModel):
         self.require_drafts(settings)
 
     def require_drafts(self, settings: Settings) -> None:
-        """Raise :class:`CassandraError` unless this engine can draft so."""
+        """Raise :class:`CassandraError` if this engine does not support the draft settings."""
         if settings.gamma != ADAPTIVE and settings.gamma > MOST:
             raise CassandraError(
                 f"gamma must be from 0 to {MOST}, or 'adaptive', not {settings.gamma!r}"
@@ -421,20 +423,20 @@ class Engine(LoadedModel):
             raise CassandraError("draft must be lookup or none: this engine has no draft model")
 
     def require_room(self, prompt: Sequence[int], settings: Settings) -> None:
-        """Raise :class:`CassandraError` unless a prompt, and the reply to it, can be run here."""
+        """Raise :class:`CassandraError` if prompt and reply do not fit this engine."""
         needed = len(prompt) + settings.max_tokens
         check_room(needed, context=self.context, longest=self.config.longest)
         self._ids(prompt, 0, False)
 
     def use_table(self, table: NgramTable | None) -> None:
-        """Give the low drafter a table of n-grams of this model's tokens, or take it away."""
+        """Set the low drafter's n-gram table; None removes it."""
         orders = table_orders(table)
         done = self._library.cassandra_engine_set_table(self._open(), orders, len(orders))
         self._require_made(bool(done))
-        self.table = table  # keeps the arrays
+        self.table = table  # keeps its arrays alive
 
     def use_key_values(self, sealer: ChunkSealer | None) -> None:
-        """Seal chunks from now on in another way, or no more; sealed chunks stay as they are."""
+        """Set the sealing of later chunks, or None to stop; sealed chunks stay unchanged."""
         if sealer is not None:
             sealer.form.check_size(self.config.head_size)
             form = sealer.form.structure()
@@ -444,7 +446,7 @@ class Engine(LoadedModel):
     def _read_prompt(
         self, prompt: Sequence[int], counters: Counters, chooser: Chooser | None
     ) -> int:
-        """Run the target over a prompt; the token that follows it."""
+        """Run the target over a prompt; return the token that follows it."""
         begun = time.perf_counter()
         self._library.cassandra_engine_begin(self._open())
         ids = np.asarray(prompt, np.int32)
@@ -468,7 +470,7 @@ class Engine(LoadedModel):
         return token
 
     def _last_logits(self, rows: int) -> NDArray[np.float32]:
-        """The last pass's logits [rows, vocabulary], until the next one."""
+        """View the last pass's logits [rows, vocabulary], valid until the next pass."""
         found = self._library.cassandra_engine_logits(self._open())
         return np.ctypeslib.as_array(found, (rows, self.config.vocabulary))
 
@@ -481,7 +483,7 @@ class Engine(LoadedModel):
         settings: Settings,
         chooser: Chooser | None,
     ) -> tuple[Outcome, list[int]]:
-        """A round of at most ``budget`` nodes, and the tokens that it emits."""
+        """Run a round of at most ``budget`` nodes; return its outcome and emitted tokens."""
         plan = policy.plan(position) if budget else Plan()
         stops = np.array(sorted(settings.stop_tokens), np.int32)
         request = round_request(
@@ -498,7 +500,7 @@ class Engine(LoadedModel):
     def _choose(
         self, position: int, request: RoundRequest, chooser: Chooser
     ) -> tuple[Outcome, int]:
-        """A round whose tokens are chosen by their logits, and the last of them."""
+        """Run a round whose tokens are chosen from logits; return its outcome and last token."""
 
         def draft() -> Proposal:
             request.stage = DRAFT
@@ -515,7 +517,7 @@ class Engine(LoadedModel):
         return Outcome(proposal=proposal, path=path, verify_seconds=seconds), token
 
     def _run_stage(self, position: int, request: RoundRequest, result: RoundResult) -> RoundResult:
-        """Run what a request asks for; ``result`` has the nodes of a verification alone."""
+        """Run the stage in ``request``; a verification reads its nodes from ``result``."""
         status = self._library.cassandra_engine_round(
             self._open(),
             pointer("history", self._history, np.int32, self.context + 1),
@@ -527,12 +529,12 @@ class Engine(LoadedModel):
         return result
 
     def _policy(self, settings: Settings) -> Policy:
-        """An adaptive one goes on over replies with the same sources of drafts."""
+        """Return the policy; an adaptive one is shared by replies with the same draft settings."""
         if settings.gamma != ADAPTIVE:
             return make_policy(settings, MeasuredSeconds(), most=MOST)
         key = settings.draft, settings.min_margin, settings.levels, settings.draft_cache
         if key not in self._policies:
-            nodes = MOST if self.streamed() else ADAPTIVE_NODES  # long drafts pay where it is slow
+            nodes = MOST if self.streamed() else ADAPTIVE_NODES  # drafts are cheap then
             most = min(max(nodes, settings.levels.rows), MOST)
             costs = MeasuredSeconds(settings.draft_cache)
             hint = self._hint_path(settings)
@@ -544,7 +546,7 @@ class Engine(LoadedModel):
         return self._policies[key]
 
     def _hint_path(self, settings: Settings) -> Path | None:
-        """Where the times of an adaptive policy are kept between processes."""
+        """Return the file that keeps the times of an adaptive policy between processes."""
         if not self.digest or self.streamed():
             return None
         library = Path(self._library._name).parent.name
@@ -553,28 +555,28 @@ class Engine(LoadedModel):
         return hint_path(*machine, settings.draft_cache)
 
     def save_hints(self) -> None:
-        """Keep the times of adaptive rounds for the next process (:mod:`.hints`)."""
+        """Save the times of adaptive rounds for the next process (:mod:`.hints`)."""
         for path, costs in self._costs:
             state = costs.state()
             if path and state["verify"]["times"]:
                 write_hint(path, state)
 
     def close(self) -> None:
-        """Keep hints, give threads and memory back; the engine cannot be used afterwards."""
+        """Save hints, stop the threads and free the memory; the engine is unusable afterwards."""
         if self._handle is not None and os.getpid() == self._process:
             self.save_hints()
         super().close()
 
     def take_product_seconds(self) -> float:
-        """Seconds that the first thread spent in products of matrices since the last call.
+        """Return the seconds that the first thread spent in matrix products since the last call.
 
-        Nothing is counted before the first call. The rest of a pass is what it costs beside
-        weights: barriers, norms, attention, inputs to prepare.
+        Counting starts with the first call. The rest of a pass's time is spent in barriers, norms,
+        attention and the preparation of inputs.
         """
         return float(self._library.cassandra_engine_take_product_seconds(self._open()))
 
     def make_report(self, counters: Counters, settings: Settings) -> Report:
-        """The figures of counters over replies with some settings, with times, forms and memory."""
+        """Return the metrics of ``counters`` with these settings, with times, forms and memory."""
         policy = self._policy(settings)
         native = native_figures(
             counters,

@@ -1,4 +1,4 @@
-"""The engine's entry points (native/src/engine/api.cpp), with their types."""
+"""Types and signatures of the engine's entry points (native/src/engine/api.cpp)."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from cassandra_spec.native.library import declare, load
 from cassandra_spec.native.models.config import ACTIVATIONS, ModelConfig
 
 MAX_ROWS = 16
-"""Positions of one pass, at most: those of trees and of sequences side by side."""
+"""Maximum positions of one pass, for trees and batched sequences."""
 
 PROMPT_ROWS = 128
-"""Positions of one pass over a prompt, at most."""
+"""Maximum positions of one prompt pass."""
 
 MOST = MAX_ROWS - 1
-"""The largest gamma: a round is verified in one pass."""
+"""Maximum gamma: a round is verified in one pass."""
 
 SOURCES = (DRAFT_VIEW, COPIES, TABLE, RECYCLED, ALTERNATIVES, GRAMMAR)
 """Sources of nodes by number (low.h)."""
@@ -51,7 +51,7 @@ WHOLE, DRAFT, VERIFY = range(3)
 """Parts of a round (``Stage`` of engine.h)."""
 
 NOT_FINITE = -3
-"""What a pass returns whose logits are NaN or infinite."""
+"""Status of a pass whose logits are NaN or infinite."""
 
 
 class ModelShape(CheckedStructure):
@@ -186,9 +186,9 @@ _SIGNATURES = {
 
 @cache
 def engine_library() -> ctypes.CDLL:
-    """The native library, the engine's functions declared.
+    """Return the native library with the engine's functions declared.
 
-    Raises :class:`native.NativeError` if it cannot be compiled or loaded here.
+    Raises :class:`native.NativeError` if it cannot be compiled or loaded.
     """
     library = load()
     declare(library, _SIGNATURES)
@@ -198,7 +198,7 @@ def engine_library() -> ctypes.CDLL:
 def model_shapes(
     config: ModelConfig, *, context: int, slots: int
 ) -> tuple[ModelShape, ctypes.Array[LayerShape]]:
-    """A model and its layers, with room for ``slots`` sequences of ``context`` positions."""
+    """Return the shapes of a model and its layers, for ``slots`` of ``context`` positions."""
     sizes: dict[str, Any] = {
         "context": context,
         "slots": slots,
@@ -212,26 +212,26 @@ def model_shapes(
 
 
 class Row(NamedTuple):
-    """A row of a pass; its fields are those of ``PassRow`` of engine.h."""
+    """A row of a pass; the fields are those of ``PassRow`` of engine.h."""
 
     slot: int
-    position: int  # in its sequence; branches have the same
+    position: int  # within its sequence; branches share a position
     token: int
-    parent: int = ROOT  # the earlier row of the pass that it follows; none: one before the pass
+    parent: int = ROOT  # parent row of the same pass; ROOT: follows the cached positions
 
 
 def pass_rows(
     rows: Sequence[Row], *, slots: int, context: int, vocabulary: int
 ) -> NDArray[np.int32]:
-    """Rows of one pass, int32 [rows, 4], checked.
+    """Return the rows of one pass as int32 [rows, 4], after validation.
 
-    Raises :class:`CassandraError` if there are none or too many, a number is out of its range, or
-    the rows of a slot are no tree: only its first has no parent, and each other one follows an
-    earlier row of the slot by one position.
+    Raises :class:`CassandraError` if the number of rows or a field is out of range, or if a slot's
+    rows are not a tree: only its first row has no parent, and each other row follows an earlier row
+    of the slot by one position.
     """
     if not 1 <= len(rows) <= MAX_ROWS:
         raise CassandraError(f"rows must be from 1 to {MAX_ROWS}, not {len(rows)}")
-    first: dict[int, int] = {}  # position of the first row of a slot
+    first: dict[int, int] = {}  # position of each slot's first row
     count: dict[int, int] = {}
     for at, row in enumerate(rows):
         limits = {"slot": slots, "position": context, "token": vocabulary}
@@ -270,7 +270,7 @@ def round_request(
     slot: int,
     position: int,
 ) -> RoundRequest:
-    """A round of a plan with at most ``budget`` nodes; ``stops`` [n] must outlive the round."""
+    """Build the request of a round; ``stops`` [n] must outlive the round."""
     levels = settings.levels
     return RoundRequest(
         direct=plan.direct,
@@ -294,7 +294,7 @@ def round_request(
 
 
 def outcome_of(result: RoundResult) -> Outcome:
-    """What became of a round."""
+    """Convert a round's result to an outcome."""
     drafted = range(result.nodes)
     nodes = (
         Node(result.tokens[n], result.parents[n], result.confidences[n], SOURCES[result.sources[n]])
@@ -312,7 +312,7 @@ def outcome_of(result: RoundResult) -> Outcome:
 
 
 def given_nodes(nodes: Sequence[Node]) -> RoundResult:
-    """The nodes of a proposal, for their verification."""
+    """Return a proposal's nodes as input of a verification."""
     given = RoundResult(nodes=len(nodes))
     for at, node in enumerate(nodes):
         given.tokens[at], given.parents[at] = node.token, node.parent
@@ -321,7 +321,7 @@ def given_nodes(nodes: Sequence[Node]) -> RoundResult:
 
 
 def table_orders(table: NgramTable | None) -> ctypes.Array[TableOrder]:
-    """The orders of a table, whose arrays must outlive their use."""
+    """Return a table's orders as C structures; the table must outlive them."""
     known = () if table is None else table.orders
     orders = (TableOrder * len(known))()
     for made, order, each in zip(orders, range(len(known), 0, -1), known, strict=True):

@@ -1,7 +1,8 @@
-"""Times of passes that an earlier process measured, so that a new one plans well from the start.
+"""Pass times measured by an earlier process, so that a new one plans well from the start.
 
-A file holds the times of one model on one machine, beside the compiled library. It is a hint: what
-is damaged, out of range or written by others is ignored. ``CASSANDRA_HINTS=0`` turns hints off.
+A file holds the times of one model on one machine, beside the compiled library. It is only a hint:
+a file that is damaged, out of range or written by others is ignored. ``CASSANDRA_HINTS=0`` turns
+hints off.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cassandra_spec.native.build import cache_folder
 
 VERSION = 1
 SHORTEST, LONGEST = 1e-7, 1e3
-"""Seconds of a pass that are believed."""
+"""Credible range of a pass time in seconds."""
 
 _MAX_BYTES = 1 << 16
 _MAX_ROWS = 16
@@ -28,7 +29,7 @@ _FITTED = 4
 
 
 def processor() -> str:
-    """Return the name of the processor, as well as it is known."""
+    """Return the best available name of the processor."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             if line.startswith("model name"):
@@ -45,7 +46,7 @@ def hint_path(*parts: object) -> Path | None:
 
 
 def read_hint(path: Path) -> dict[str, Any] | None:
-    """Return the times in a file; None if it does not hold any that can be believed."""
+    """Return the times in a file; None if it holds no credible ones."""
     try:
         found = path.stat()
         if found.st_uid != os.geteuid() or found.st_mode & 0o022 or found.st_size > _MAX_BYTES:
@@ -57,7 +58,7 @@ def read_hint(path: Path) -> dict[str, Any] | None:
 
 
 def _is_credible(times: Mapping[str, Any]) -> bool:
-    """Return whether all numbers are times of passes, and rows and positions in range."""
+    """Return True if all times, row counts and positions are in range."""
     growth, entries = times["growth"], times["times"]
     if not entries:
         return True
@@ -78,11 +79,11 @@ def _is_credible(times: Mapping[str, Any]) -> bool:
 
 def _within(value: Any, low: float, high: float) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and low <= value <= high  # NaN is not
+    return is_number and low <= value <= high  # false for NaN
 
 
 def write_hint(path: Path, times: Mapping[str, Any]) -> None:
-    """Write times to a file, whole or not at all; nothing happens if that is not possible."""
+    """Write times to a file atomically; do nothing if that is not possible."""
     partial = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
-"""Keys and values of an engine in the format: what target and draft read of committed chunks.
+"""The engine's KV cache in the format: target and draft values of committed chunks.
 
-Golden's codec packs a chunk of positions and says what each pass reads of it. The engine keeps both
-bit for bit in planes of its own (native/src/attention/sealed.h) and frees the BF16 originals.
+Golden's codec packs a chunk of positions and decodes the values that each pass reads. The engine
+stores both bit for bit in planes of its own (native/src/attention/sealed.h) and frees the BF16
+originals.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.arrays import CheckedStructure
 
 CHUNK = 128
-"""Positions of a chunk."""
+"""Positions per chunk."""
 
 GROUP_MIN = 16
-"""Smallest group whose exponents the engine's planes hold."""
+"""Smallest group size that the engine's planes support."""
 
 Patterns = NDArray[np.uint16]
 DraftRule = Literal["same", "truncated", "aligned"]
@@ -28,21 +29,21 @@ DraftRule = Literal["same", "truncated", "aligned"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SealedForm:
-    """How the engine's planes hold a chunk, and how its draft follows from its target.
+    """Layout of a chunk in the engine's planes, and the relation of draft to target values.
 
-    ``same``: the draft reads what the target reads. ``truncated``: the draft drops low bits of the
+    ``same``: the draft reads the target's values. ``truncated``: the draft drops low bits of the
     mantissa (scheme unary). ``aligned``: it drops low bits of the significand, aligned to the
     largest exponent of a group (schemes exact and mx).
 
-    A form makes chunks small. It never makes them wrong: values that it does not describe are kept
-    beside the planes. Raises :class:`CassandraError` that names the field.
+    The form affects only size: values that do not fit it are stored beside the planes. Raises
+    :class:`CassandraError` that names the field.
     """
 
     rule: DraftRule
     dropped: int = 0  # bits
-    midpoint: bool = False  # whether the highest dropped bit reads as 1
-    by_token: bool = False  # groups are of dimensions of a position, else of positions of a channel
-    group: int = 32  # values
+    midpoint: bool = False  # value of the highest dropped bit
+    by_token: bool = False  # groups run over a position's dimensions, not a channel
+    group: int = 32  # values per group
 
     def __post_init__(self) -> None:
         if self.rule not in get_args(DraftRule):
@@ -55,21 +56,21 @@ class SealedForm:
             )
 
     def check_size(self, head_size: int) -> None:
-        """Raise unless groups that share an exponent fit the heads of a model."""
+        """Raise unless groups that share an exponent fit the model's head size."""
         if self.rule == "aligned" and self.by_token and head_size % self.group:
             raise CassandraError(
                 f"group must divide the head size {head_size} in the order token, not {self.group}"
             )
 
     def structure(self) -> SealedFormStructure:
-        """Return the form as the engine takes it."""
+        """Return the form as a C structure."""
         rule = get_args(DraftRule).index(self.rule)
         return SealedFormStructure(
             rule, self.dropped, int(self.midpoint), int(self.by_token), self.group
         )
 
     def read_bits(self, *, draft: bool) -> float:
-        """Return the bits of a value that a pass reads, masks and unusual values left out."""
+        """Return the bits per value that a pass reads, without masks and unusual values."""
         low = 4 * (not draft or self.rule == "same" or self.dropped < 4)
         return 8 + low + 8 / self.group
 
@@ -83,14 +84,14 @@ class SealedFormStructure(CheckedStructure):
 
 
 class ChunkSealer(Protocol):
-    """Packs chunks of keys or values."""
+    """Pack chunks of keys or values."""
 
     @property
     def form(self) -> SealedForm:
-        """How the engine holds what :meth:`seal` returns."""
+        """Layout of the values returned by :meth:`seal`."""
 
     def seal(self, patterns: Patterns) -> tuple[Patterns, Patterns]:
-        """Return what target and draft read of uint16 [layers, CHUNK, heads, head size] patterns.
+        """Return the target's and the draft's values of uint16 [layers, CHUNK, heads, head size].
 
-        The target reads the patterns themselves.
+        The target's values are the patterns themselves.
         """

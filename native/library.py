@@ -1,4 +1,4 @@
-"""The native library, loaded once for each process, and which instruction set it uses."""
+"""The native library, loaded once per process, and its instruction set."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from cassandra_spec.native.build import ISA_FLAGS, NativeError, build_library
 
 Signature = tuple[Any, tuple[Any, ...]]
-"""Result and arguments of a native function."""
+"""Result type and argument types of a native function."""
 
 ISAS: tuple[str, ...] = tuple(ISA_FLAGS)
-"""Names of the instruction sets, the least capable first."""
+"""Names of the instruction sets, least capable first."""
 
 
 _SIGNATURES: Mapping[str, Signature] = {
@@ -27,28 +27,28 @@ _SIGNATURES: Mapping[str, Signature] = {
 
 
 def declare(library: ctypes.CDLL, signatures: Mapping[str, Signature]) -> None:
-    """Tell ctypes the types of functions, by their names without ``cassandra_``."""
+    """Declare the types of functions for ctypes, by name without ``cassandra_``."""
     for name, (result, arguments) in signatures.items():
         function = getattr(library, f"cassandra_{name}")
         function.restype, function.argtypes = result, arguments
 
 
 def require_done(done: object) -> None:
-    """Raise :class:`NativeError` with native code's own words if a call did not succeed."""
+    """Raise :class:`NativeError` with native code's message if a call failed."""
     if not done:
         raise NativeError(load().cassandra_error().decode())
 
 
 @cache
 def load() -> ctypes.CDLL:
-    """The native library, compiled first if that is needed.
+    """Return the native library; compile it first if needed.
 
-    ``CASSANDRA_NATIVE_SANITIZE=1`` loads the build with sanitizers (``make sanitize``);
-    ``CASSANDRA_NATIVE_ISA`` chooses the instruction set, by default the best that both the machine
-    and the compiler have.
+    ``CASSANDRA_NATIVE_SANITIZE=1`` loads the build with sanitizers (``make sanitize``).
+    ``CASSANDRA_NATIVE_ISA`` selects the instruction set; the default is the best that machine and
+    compiler support.
 
     Raises:
-        NativeError: it cannot be compiled or loaded here, or the machine lacks the instruction set.
+        NativeError: it cannot be compiled or loaded, or the machine lacks the instruction set.
     """
     path = build_library(sanitize=os.environ.get("CASSANDRA_NATIVE_SANITIZE", "") == "1")
     try:
@@ -69,24 +69,24 @@ def _choose(library: ctypes.CDLL, name: str | None) -> None:
 
 
 def available_isas() -> tuple[str, ...]:
-    """Instruction sets that this machine can run, the least capable first."""
+    """Return the instruction sets that this machine can run, least capable first."""
     return ISAS[: load().cassandra_isa_best() + 1]
 
 
 def set_isa(name: str | None) -> None:
-    """Use an instruction set from now on, in the whole process; None for the best.
+    """Select the instruction set of the whole process; None selects the best.
 
-    Not while other threads are in native code. Raises :class:`NativeError` if the machine (or the
-    compiler) does not have it.
+    Must not be called while other threads run native code. Raises :class:`NativeError` if machine
+    or compiler do not support it.
     """
     _choose(load(), name)
 
 
 def isa() -> str:
-    """Instruction set that is used now."""
+    """Return the instruction set in use."""
     return ISAS[load().cassandra_isa()]
 
 
 def rounds_attention() -> bool:
-    """Return whether attention rounds queries and weights to BF16 with this instruction set."""
+    """Return True if attention rounds queries and weights to BF16 with this instruction set."""
     return bool(load().cassandra_attention_rounded())

@@ -1,4 +1,4 @@
-"""Linear layers on the native kernels, one at a time: for tests and measurements.
+"""Single linear layers on the native kernels, for tests and measurements.
 
 The engine uses the same layers from C++ (``native/src/linear/linear.h``).
 """
@@ -55,7 +55,7 @@ def _library() -> ctypes.CDLL:
 
 
 class _Owned:
-    """What native code has made, until it is closed; a context manager."""
+    """Native object that is freed by :meth:`close`; a context manager."""
 
     _name = ""
 
@@ -65,7 +65,7 @@ class _Owned:
 
     @property
     def handle(self) -> int:
-        """For other entry points of the library."""
+        """Handle for other entry points of the library."""
         if self._handle is None:
             raise NativeError(f"the {self._name} must be open, not closed")
         return self._handle
@@ -75,7 +75,7 @@ class _Owned:
         self._handle = handle
 
     def close(self) -> None:
-        """Give the memory back; nothing else can be done afterwards."""
+        """Free the memory; the object cannot be used afterwards."""
         if self._handle is not None:
             self._free(self._handle)
             self._handle = None
@@ -91,9 +91,9 @@ class _Owned:
 
 
 class NativeStreams(_Owned):
-    """Memory in which layers lie one after another, in a part for each thread.
+    """Memory that holds layers one after another, with one part per thread.
 
-    It must be closed after the layers in it.
+    Close it after the layers in it.
     """
 
     _name = "streams"
@@ -101,7 +101,7 @@ class NativeStreams(_Owned):
     def __init__(self, threads: int) -> None:
         super().__init__()
         self.threads = int32("threads", threads, 1, _MOST_THREADS)
-        self.layers = 0  # that lie here
+        self.layers = 0  # number of layers in it
         self._take(self._library.cassandra_streams_new(threads))
 
     def _free(self, handle: int) -> None:
@@ -115,13 +115,13 @@ class NativeLinear(_Owned):
 
     Args:
         values: BF16 patterns, uint16 [out, in]: draft or target values as a codec decodes them.
-        form: how to keep them. A form that cannot hold them exactly gives way to ``bf16``.
-        group: values that share a unit, 32 or 64 (draft5, draft4, mx9).
+        form: storage form. If it cannot hold the values exactly, ``bf16`` is used instead.
+        group: values that share a scale, 32 or 64 (draft5, draft4, mx9).
         threads: parts that the rows are divided into.
-        streams: where it is kept, instead of memory of its own; decides the number of threads.
+        streams: memory to store it in, instead of its own; determines the number of threads.
 
     Raises:
-        NativeError: there is no native library, or an argument is not as above.
+        NativeError: the native library is not available, or an argument is invalid.
     """
 
     _name = "layer"
@@ -167,31 +167,31 @@ class NativeLinear(_Owned):
 
     @property
     def form(self) -> FormName:
-        """The form that holds the values, ``bf16`` where the wanted one could not."""
+        """Form that holds the values; ``bf16`` where the requested one could not."""
         return FORMS[self._library.cassandra_linear_form(self.handle)]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the weights as stored, padding and escapes included."""
+        """Stored bytes of the weights, including padding and escapes."""
         return int(self._library.cassandra_linear_bytes(self.handle))
 
     @property
     def escapes(self) -> int:
-        """Values that are kept aside (packed12, packed8)."""
+        """Number of values stored separately (packed12, packed8)."""
         return int(self._library.cassandra_linear_escapes(self.handle))
 
     def values(self) -> NDArray[np.uint16]:
-        """The values as the layout holds them, BF16 patterns [out, in]."""
+        """Return the stored values, BF16 patterns [out, in]."""
         result = np.empty(self.shape, dtype=np.uint16)
         room = pointer("values", result, np.uint16, *self.shape, writable=True)
         self._library.cassandra_linear_values(self.handle, room)
         return result
 
     def multiply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """``x @ values.T`` for float32 [rows, in], 1 to 128 rows; float32 [rows, out].
+        """Return ``x @ values.T`` for float32 [rows, in], 1 to 128 rows, as float32 [rows, out].
 
-        The input is rounded to BF16 (bf16, packed12, packed8), or quantised for each group of
-        features to 8 bits (draft5, draft4) or 16 bits (mx9).
+        The input is rounded to BF16 (bf16, packed12, packed8), or quantized per group of features
+        to 8 bits (draft5, draft4) or 16 bits (mx9).
         """
         if x.ndim != 2 or x.shape[1] != self.shape[1] or not 1 <= len(x) <= PROMPT_ROWS:
             raise NativeError(f"x must be [1..{PROMPT_ROWS}, {self.shape[1]}], not {list(x.shape)}")
@@ -211,10 +211,10 @@ class NativeLinear(_Owned):
 def time_layers(
     layers: Sequence[NativeLinear], rows: int, repeats: int, threads: int
 ) -> list[float]:
-    """Seconds of each of ``repeats`` passes through layers that were made for ``threads``.
+    """Return the seconds of each of ``repeats`` passes over layers made for ``threads``.
 
-    Every thread is pinned to a core and goes through its parts of all layers; inputs are prepared
-    beforehand and outputs are not used.
+    Every thread is pinned to a core and multiplies its parts of all layers. Inputs are prepared
+    beforehand; outputs are discarded.
     """
     if any(layer.threads != threads for layer in layers):
         raise NativeError(f"threads must be those of every layer, not {threads}")
@@ -228,7 +228,7 @@ def time_layers(
 
 
 def time_reading(nbytes: int, repeats: int, threads: int) -> list[float]:
-    """Seconds of each of ``repeats`` reads of that much memory, divided among threads."""
+    """Return the seconds of each of ``repeats`` reads of that much memory by all threads."""
     seconds = np.empty(int32("repeats", repeats, 0))
     room = pointer("seconds", seconds, np.float64, repeats, writable=True)
     threads = int32("threads", threads, 1, _MOST_THREADS)

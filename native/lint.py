@@ -1,4 +1,4 @@
-"""Part of ``make lint``: clang-tidy's checks for bugs, on each source as the build compiles it."""
+"""Part of ``make lint``: run clang-tidy's bug checks on each source with the build's flags."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cassandra_spec.native.build import (
 
 
 def main() -> int:
-    """Check all sources; 1 if one has a finding, which is printed."""
+    """Check all sources; print findings and return 1 if any."""
     program = Path(sys.executable).with_name("clang-tidy")
     rules = SOURCES.parents[1] / ".clang-tidy"
 

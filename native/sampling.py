@@ -1,6 +1,6 @@
 """Sampled replies of the native engine: the rounds of :mod:`cassandra_spec.drafting.loop`.
 
-The engine runs the passes; tokens are drawn, and drafted ones accepted by Eq. 1, beside it.
+The engine runs the passes; Python draws the tokens and accepts drafted ones by Eq. 1.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cassandra_spec.native.engine import Engine
 
 
 class _Chains:
-    """The passes of an engine over chains (:class:`cassandra_spec.drafting.Session`)."""
+    """Passes of an engine over chains (:class:`cassandra_spec.drafting.Session`)."""
 
     def __init__(self, engine: Engine, draft_cache: DraftCache) -> None:
         self._engine, self._draft_cache = engine, draft_cache
@@ -47,7 +47,7 @@ class _Chains:
         return self._run("draft", _tokens(pending, nodes), position)
 
     def keep(self, path: Sequence[int]) -> None:
-        """Nothing to do: the next pass overwrites what follows a chain's accepted part."""
+        """Do nothing: the next pass overwrites the positions after a chain's accepted part."""
 
     def commit(self, position: int) -> None:
         self._committed = position
@@ -89,10 +89,10 @@ def sampled_rounds(
     table: Candidates | None = None,
     scores: list[Score] | None = None,
 ) -> Iterator[list[int]]:
-    """As :meth:`Engine.rounds`, but each token is drawn as ``settings.sampling`` says.
+    """Yield the tokens of a sampled reply, like :meth:`Engine.rounds`, by ``settings.sampling``.
 
-    Drafts are chains, which Eq. 1 verifies. An adaptive gamma counts bytes, not seconds. Raises
-    :class:`CassandraError` as :meth:`Engine.rounds`.
+    Drafts are chains, verified by Eq. 1. An adaptive gamma counts bytes, not seconds. Raises
+    :class:`CassandraError` like :meth:`Engine.rounds`.
     """
     engine.require_room(prompt, settings)
     engine.require_drafts(settings)

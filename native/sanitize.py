@@ -1,4 +1,4 @@
-"""``make sanitize``: the native tests with AddressSanitizer and UndefinedBehaviorSanitizer.
+"""``make sanitize``: run the native tests with AddressSanitizer and UndefinedBehaviorSanitizer.
 
 Python itself is not built with sanitizers, so their runtimes are loaded before it.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cassandra_spec.native.build import NativeError, build_library, find_toolchain
 
-# libstdc++ too: the sanitizer looks for its functions when it starts.
+# libstdc++ too: the sanitizer looks up its functions at startup.
 _RUNTIMES = ("libasan.so", "libubsan.so", "libstdc++.so.6")
 
 
@@ -25,17 +25,17 @@ def _runtime(name: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Variables with which a Python process can load the sanitised library."""
+    """Return the environment for a Python process that loads the sanitized library."""
     return {
         "LD_PRELOAD": " ".join(map(_runtime, _RUNTIMES)),
-        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",  # Python's own leaks are not ours
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",  # ignore Python's own leaks
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "CASSANDRA_NATIVE_SANITIZE": "1",
     }
 
 
 def main() -> int:
-    """Build with sanitizers and run ``pytest tests/native`` (or the given arguments) with them."""
+    """Build with sanitizers and run ``pytest tests/native`` (or the given arguments)."""
     build_library(sanitize=True)
     arguments = sys.argv[1:] or ["tests/native"]
     command = [

@@ -1,4 +1,4 @@
-"""Slots of an engine, and the tokens whose keys and values lie in each."""
+"""Slots of an engine, and the tokens whose keys and values each holds."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from cassandra_spec.native.engine import Engine
 
 
 class Slots:
-    """Slots that are claimed for sequences.
+    """Claim slots for sequences, and reuse cached prefixes.
 
-    Keys and values depend on the tokens up to their own alone, so a sequence takes over those of
-    the longest beginning that it has in common with another. With ``keep``, slots that are free
-    stay claimed until the end, and what is in them serves, too.
+    Keys and values depend only on the tokens up to their own, so a sequence copies those of the
+    longest prefix that it shares with another. With ``keep``, free slots stay claimed until the
+    end, and their contents are reused too.
     """
 
     def __init__(self, engine: Engine, *, keep: bool) -> None:
         self._engine, self._keep = engine, keep
-        self._free: dict[int, Sequence[int]] = {}  # that were used, the one longest free first
+        self._free: dict[int, Sequence[int]] = {}  # used slots, longest free first
 
     @property
     def free(self) -> int:
-        """Slots that can be claimed."""
+        """Number of slots that can be claimed."""
         return len(self._free) + self._engine.free_slots
 
     def claim(self, prompt: Sequence[int], running: Mapping[int, Sequence[int]]) -> tuple[int, int]:
-        """A slot for a prompt, and how many of its tokens have keys and values there.
+        """Claim a slot for a prompt; return it and the number of prompt tokens cached in it.
 
-        At least one token is left to read. ``running`` are the tokens that other slots have read.
+        At least one token is left to read. ``running`` holds the tokens that other slots have read.
         Raises :class:`CassandraError` if no slot is free.
         """
         common = {
@@ -40,7 +40,7 @@ class Slots:
         return slot, count
 
     def _choose(self, source: int, count: int) -> int:
-        """The slot that the prompt goes on in, else one that is unused, else longest free."""
+        """Return the slot to extend in place, else an unused one, else the longest free."""
         if count and count == len(self._free.get(source, ())):
             del self._free[source]
             return source
@@ -51,21 +51,21 @@ class Slots:
         return slot
 
     def release(self, slot: int, tokens: Sequence[int]) -> None:
-        """Let a slot be free, whose keys and values are those of some tokens."""
+        """Release a slot but remember its tokens, so a prompt with the same prefix can reuse it."""
         if self._keep:
             self._free[slot] = tokens
         else:
             self._engine.release_slot(slot)
 
     def close(self) -> None:
-        """Give the slots that are free back to the engine."""
+        """Return all free slots to the engine."""
         for slot in self._free:
             self._engine.release_slot(slot)
         self._free.clear()
 
 
 def _common(left: Sequence[int], right: Sequence[int]) -> int:
-    """How many first elements are the same."""
+    """Count the leading elements that are equal."""
     count = 0
     for one, other in zip(left, right, strict=False):
         if one != other:

@@ -20,17 +20,17 @@ from cassandra_spec.golden import CassandraError
 Syntax = Literal["json_schema", "regex", "lark", "gbnf"]
 
 MOST_BYTES = 1 << 16
-"""Size of a grammar's text, at most."""
+"""Maximum size of a grammar's text."""
 
 SECONDS = 5.0
-"""Time that a grammar may take to compile."""
+"""Maximum time to compile a grammar."""
 
 _COMPILED_BYTES = 1 << 22
 _STACK = 1 << 21  # bytes of stack for the child's compilation, a quarter of a thread's stack here
 _KEPT = 32  # compiled grammars in the cache
 
 JSON_STYLE: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""Spaces as Python's ``json.dumps`` puts them: the model chooses none, so they cost nothing."""
+"""Spaces as in Python's ``json.dumps``: they are forced, so they cost no pass."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

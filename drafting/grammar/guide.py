@@ -11,7 +11,7 @@ from cassandra_spec.drafting.grammar.state import GrammarState
 from cassandra_spec.drafting.proposal import GRAMMAR, ROOT, Node, Proposal
 
 FREE_NODES = 15
-"""Nodes of a proposal up to which it is filled with tokens that the grammar makes certain."""
+"""Maximum nodes of a proposal after forced tokens are appended."""
 
 
 def guided(proposal: Proposal, state: GrammarState, budget: int) -> Proposal:

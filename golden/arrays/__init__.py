@@ -1,1 +1,1 @@
-"""The codec in numpy, many segments at once (docs/format.md, sections 3 to 7)."""
+"""The codec in numpy, vectorized over segments (docs/format.md, sections 3 to 7)."""

@@ -1,8 +1,8 @@
-"""The numbers of docs/format.md, section 4, for arrays: integers and small tables alone.
+"""The arithmetic of docs/format.md, section 4, on arrays: integers and small tables only.
 
 A shift ``d = E - max(e, 1)`` matters only from -1 (saturated) to 9 (everything shifted out), so
-aligned significands and windows are tables of (d, significand), and ``value`` is a table of
-(E, magnitude) without its sign.
+aligned significands and windows are tables indexed by (d, significand), and ``value`` is a table
+indexed by (E, magnitude), without the sign.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from cassandra_spec.golden.format import SIGNIFICAND, Format, Scheme
 from cassandra_spec.golden.packed import Values
 
 ESCAPE_WINDOW = 255
-"""The window that says "saturated" (scheme exact)."""
+"""Window that means "saturated" (scheme exact)."""
 
 SHIFT_MAX = 9
-"""Shifts beyond it change nothing more: 255 / 2^9 rounds to 0."""
+"""Largest useful shift: 255 / 2^9 rounds to 0."""
 SUBNORMAL_FLOOR = 9
-"""Least group exponent of a group with a kept subnormal (exact)."""
+"""Minimum group exponent of a group with a kept subnormal (exact)."""
 
 
 def _leading_zeros() -> Octets:
     zeros = np.array([8 - n.bit_length() for n in range(256)], dtype=np.uint8)
-    zeros[0] = 0  # nothing is to be shifted
+    zeros[0] = 0  # no shift needed
     return zeros
 
 
@@ -40,13 +40,13 @@ EFFECTIVE = np.maximum(np.arange(256), 1).astype(np.uint8)
 
 def _residue_width() -> Octets:
     width = LEADING_ZEROS.copy()
-    width[0] = 1  # the zero flag
+    width[0] = 1  # zero flag
     width[ESCAPE_WINDOW] = 0
     return width
 
 
 RESIDUE_WIDTH = _residue_width()
-"""Bits of ``residue`` for a window, uint8 [256] (section 4.3)."""
+"""Number of ``residue`` bits for a window, uint8 [256] (section 4.3)."""
 
 
 def _grid() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -55,13 +55,13 @@ def _grid() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _with_saturation(table: NDArray[np.int64]) -> Octets:
-    """Add the row of shift -1 in front; flat, index ``(d + 1) * 256 + significand``."""
+    """Prepend the row of shift -1; flat, indexed by ``(d + 1) * 256 + significand``."""
     saturated = np.full((1, 256), table.max())
     return np.concatenate([saturated, table]).astype(np.uint8).reshape(-1)
 
 
 def _aligned_table(significand: int) -> Octets:
-    """Nearest, ties to even, saturated (section 4.2)."""
+    """Build the table of aligned significands: nearest, ties to even, saturated (section 4.2)."""
     shift, sig = _grid()
     absent = SIGNIFICAND - significand
     shift = shift + absent
@@ -76,7 +76,7 @@ def _windowed_table() -> Octets:
 
 
 def _value_table() -> Values:
-    """``value(0, E, A)`` at index ``E * 256 + A``; E = 0 never occurs and gives 0."""
+    """Tabulate ``value(0, E, A)`` at ``E * 256 + A``; E = 0 never occurs and gives 0."""
     group = np.arange(256, dtype=np.int64)[:, None]
     magnitude = np.arange(256, dtype=np.int64)[None, :]
     zeros = LEADING_ZEROS.astype(np.int64)[None, :]
@@ -93,7 +93,7 @@ VALUE = _value_table()
 
 @cache
 def magnitude_table(scheme: Scheme, significand: int = SIGNIFICAND) -> Octets:
-    """Aligned significand (mx) or window (exact) at index ``(d + 1) * 256 + sig``, uint8.
+    """Return the aligned significand (mx) or window (exact) at ``(d + 1) * 256 + sig``, uint8.
 
     d is the shift, from -1 (saturated) to ``SHIFT_MAX``.
     """
@@ -101,14 +101,14 @@ def magnitude_table(scheme: Scheme, significand: int = SIGNIFICAND) -> Octets:
 
 
 def exponents_of(values: Values) -> Octets:
-    """Exponent field of each value, uint8 of the same shape."""
+    """Return the exponent field of each value, uint8 of the same shape."""
     return ((values >> 7) & 0xFF).astype(np.uint8)
 
 
 def magnitudes(values: Values, exponents: Octets, groups: Octets, format: Format) -> Octets:
-    """Mantissa (unary), aligned significand (mx) or window (exact), uint8.
+    """Return the mantissa (unary), aligned significand (mx) or window (exact), uint8.
 
-    ``exponents`` are the values' own, ``groups`` those of their groups (unread in unary); all of
+    ``exponents`` are the values' own, ``groups`` those of their groups (ignored in unary); all have
     one shape.
     """
     mantissa = (values & 0x7F).astype(np.uint8)
@@ -126,7 +126,7 @@ def magnitudes(values: Values, exponents: Octets, groups: Octets, format: Format
 
 
 def residues(values: Values, windows: Octets) -> tuple[Octets, Octets]:
-    """Residue fields and their widths for values with these windows (section 4.3)."""
+    """Return residue fields and their widths for values with these windows (section 4.3)."""
     mantissa = (values & 0x7F).astype(np.uint8)
     width = RESIDUE_WIDTH.take(windows)
     field = mantissa & ((1 << width.astype(np.uint8)) - 1).astype(np.uint8)
@@ -136,7 +136,7 @@ def residues(values: Values, windows: Octets) -> tuple[Octets, Octets]:
 
 
 def values_of(signs: Octets, groups: Octets, magnitude: Octets) -> Values:
-    """``value(s, E, A)`` of section 4.2, uint16."""
+    """Return ``value(s, E, A)`` of section 4.2, uint16."""
     index = groups.astype(np.uint16) << 8
     index |= magnitude
     result = VALUE.take(index)
@@ -145,7 +145,7 @@ def values_of(signs: Octets, groups: Octets, magnitude: Octets) -> Values:
 
 
 def restore(signs: Octets, exponents: Octets, magnitude: Octets, scheme: Scheme) -> Values:
-    """A value from its parts: concatenated in unary, normalised in mx and exact."""
+    """Restore values from their parts: concatenated in unary, normalized in mx and exact."""
     if scheme != "unary":
         return values_of(signs, exponents, magnitude)
     result = signs.astype(np.uint16)
@@ -159,10 +159,10 @@ def restore(signs: Octets, exponents: Octets, magnitude: Octets, scheme: Scheme)
 def restore_exact(
     signs: Octets, groups: Octets, windows: Octets, residue: Octets
 ) -> tuple[Values, Flags, Flags]:
-    """Target values of scheme exact (section 4.3).
+    """Restore target values of scheme exact (section 4.3).
 
-    Returns the values, which of them are escapes (their value is meaningless here), and which
-    break the format (``window``).
+    Returns the values, a mask of escapes (whose value is undefined here), and a mask of format
+    violations (cause ``window``).
     """
     zeros = LEADING_ZEROS.take(windows)
     result = signs.astype(np.uint16)
@@ -180,7 +180,7 @@ def restore_exact(
 def default_group_exponents(
     values: Values, kept: Flags, group: int, scheme: Scheme
 ) -> NDArray[np.uint8]:
-    """Default exponents of whole groups (sections 4.2, 4.3), uint8 [values / group]."""
+    """Return the default exponents of whole groups (sections 4.2, 4.3), uint8 [values / group]."""
     exponents = exponents_of(values)
     if scheme == "mx":
         exponents = np.maximum(exponents, 1)

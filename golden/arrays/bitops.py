@@ -16,27 +16,27 @@ Rows = NDArray[Any]
 
 
 def row_dtype(beat: int) -> np.dtype[Any]:
-    """Integer type of a row."""
+    """Return the integer type of a row."""
     return np.dtype(f"<u{beat // 8}")
 
 
 def to_rows(octets: Octets, beat: int) -> Rows:
-    """Bytes (a whole number of rows) as rows."""
+    """View bytes (a whole number of rows) as rows."""
     return np.ascontiguousarray(octets).view(row_dtype(beat))
 
 
 def to_bytes(rows: Rows) -> Octets:
-    """Rows of any shape as flat bytes."""
+    """View rows of any shape as flat bytes."""
     return np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
 
 
 def pack_bits(bits: NDArray[Any]) -> Octets:
-    """Flat bits (0/1, a multiple of 8) as bytes; bit i is bit i mod 8 of byte i // 8."""
+    """Pack flat bits (0/1, a multiple of 8) into bytes; bit i is bit i mod 8 of byte i // 8."""
     return np.packbits(bits, bitorder="little")
 
 
 def unpack_bits(octets: Octets) -> Octets:
-    """Bytes as flat bits, uint8 0/1; the inverse of :func:`pack_bits`."""
+    """Unpack bytes into flat bits, uint8 0/1; the inverse of :func:`pack_bits`."""
     return np.unpackbits(octets, bitorder="little")
 
 
@@ -50,7 +50,7 @@ def span_indices(starts: Ints, lengths: Ints) -> Ints:
 
 
 def completed(flat: NDArray[Any], sizes: Ints, unit: int) -> NDArray[Any]:
-    """Complete each run of ``sizes`` elements of ``flat`` with zeros to whole units."""
+    """Pad each run of ``sizes`` elements of ``flat`` with zeros to whole units."""
     whole = -(-sizes // unit) * unit
     if (whole == sizes).all():
         return flat
@@ -63,7 +63,7 @@ def completed(flat: NDArray[Any], sizes: Ints, unit: int) -> NDArray[Any]:
 
 
 def trimmed(flat: NDArray[Any], sizes: Ints, unit: int) -> NDArray[Any]:
-    """Drop what :func:`completed` added."""
+    """Remove the padding that :func:`completed` added."""
     whole = -(-sizes // unit) * unit
     if (whole == sizes).all():
         return flat[: int(sizes.sum())]
@@ -73,9 +73,9 @@ def trimmed(flat: NDArray[Any], sizes: Ints, unit: int) -> NDArray[Any]:
 
 
 def planes_from_fields(fields: NDArray[Any], places: Sequence[int], beat: int) -> Rows:
-    """Rows [blocks, planes] of a blocked stream.
+    """Return the rows [blocks, planes] of a blocked stream.
 
-    ``fields`` has ``blocks * beat`` elements; plane j is their bit ``places[j]``.
+    ``fields`` has ``blocks * beat`` elements; plane j holds their bit ``places[j]``.
     """
     blocks = fields.size // beat
     rows = np.empty((blocks, len(places)), dtype=row_dtype(beat))
@@ -86,7 +86,7 @@ def planes_from_fields(fields: NDArray[Any], places: Sequence[int], beat: int) -
 
 
 def fields_from_planes(rows: Rows, places: Sequence[int]) -> Octets:
-    """Fields of up to 8 bits from planes [blocks, planes]; uint8 [blocks * beat]."""
+    """Return fields of up to 8 bits from planes [blocks, planes]; uint8 [blocks * beat]."""
     beat = 8 * rows.dtype.itemsize
     fields = np.zeros(rows.shape[0] * beat, dtype=np.uint8)
     for plane, place in enumerate(places):
@@ -96,6 +96,6 @@ def fields_from_planes(rows: Rows, places: Sequence[int]) -> Octets:
 
 
 def pack_fields(fields: Octets, widths: Octets) -> Octets:
-    """Flat bits (uint8 0/1) of fields of ``widths`` 0..8 bits, least significant first."""
+    """Return the flat bits (uint8 0/1) of fields of ``widths`` 0..8 bits, LSB first."""
     bits = unpack_bits(fields).reshape(-1, 8)
     return bits[np.arange(8, dtype=np.uint8) < widths[:, None]]

@@ -1,4 +1,4 @@
-"""Regions to values, many segments at once (docs/format.md, sections 3 to 7)."""
+"""Decode regions to values, many segments at once (docs/format.md, sections 3 to 7)."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def _gather(regions: Sequence[Bytes], beat: int) -> RegionRows:
 
 
 class _Region:
-    """A kind of region of a run of segments, with the layout that its walk has found.
+    """The regions of one kind for a run of segments, with the layout found by the walk.
 
-    Its lengths are checked: causes ``short`` and ``long``.
+    The constructor checks their lengths: causes ``short`` and ``long``.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class _Region:
         )
 
     def _check_codes_in_region(self) -> None:
-        """Zeros that make a region seem too short, because codes run on and on, are ``code``."""
+        """Raise cause ``code`` if runaway zeros, not truncation, make a region too short."""
         places = self._layout.places(self._rows.bases, "starve", "prefetch")
         places = places[places + self._format.window <= self._rows.limits[0]]
         rows = self._rows.at(places[:, None] + np.arange(self._format.window))
@@ -81,12 +81,12 @@ class _Region:
         self._run.ranks(bitops.unpack_bits(bitops.to_bytes(rows)), taken, np.zeros(1, np.int64))
 
     def rows(self, unit: int, *names: str) -> Rows:
-        """Rows [units, unit] of the stream that these rules take."""
+        """Return the rows [units, unit] of the stream that these rules read."""
         places = self._layout.places(self._rows.bases, *names)
         return self._rows.at(places[:, None] + np.arange(unit))
 
     def coded(self, beat_counts: Ints) -> Octets:
-        """Ranks of a coded stream, segment by segment; ``beat_counts`` are used at each beat."""
+        """Decode a coded stream, segment by segment; each beat uses ``beat_counts`` ranks."""
         taken = self._layout.taken("starve", "prefetch") * self._format.window_bits
         bits = bitops.unpack_bits(
             bitops.to_bytes(self.rows(self._format.window, "starve", "prefetch"))
@@ -96,18 +96,18 @@ class _Region:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Draft:
-    """What speculation data say."""
+    """Decoded contents of speculation data."""
 
     kept: Flags  # [padded positions]
-    counts: Ints  # [segments, beats] kept values
+    counts: Ints  # [segments, beats] number of kept values
     signs: Octets  # [kept]
-    exponents: Octets  # [kept] own (unary) or of the group
-    high: Octets  # [kept] magnitudes, truncated bits 0
-    blocks: Octets  # [blocks, beat] the same before padding was dropped
+    exponents: Octets  # [kept] exponent of the value (unary) or group
+    high: Octets  # [kept] magnitudes; truncated bits are 0
+    blocks: Octets  # [blocks, beat] magnitudes with padding
 
 
 class _Run:
-    """A run of segments to be decoded together."""
+    """A run of segments that are decoded together."""
 
     def __init__(self, packed: Packed, segments: Sequence[Segment]) -> None:
         self.format: Format = packed.format
@@ -118,17 +118,17 @@ class _Run:
         self.has_mask = np.array([segment.has_mask for segment in segments], dtype=np.bool_)
 
     def reject(self, cause: str, bad: Flags, detail: Callable[[int], str]) -> None:
-        """Raise if a segment is bad; ``detail`` is given its place in the run."""
+        """Raise if any segment is bad; ``detail`` is called with its index in the run."""
         if bad.any():
             first = int(np.argmax(bad))
             raise DecodeError(cause, self._segments[first].index, detail(first))
 
     def ranks(self, bits: Octets, taken: Ints, used: Ints) -> Octets:
-        """Decode ``taken`` bits of each segment's codes; the first ``used`` ranks of each."""
+        """Decode ``taken`` bits of each segment's codes into ranks; return the first ``used``."""
         ends = np.cumsum(taken)
         ones = np.flatnonzero(bits)
-        # Each segment's codes end where the next one's begin: as if a one stood there.
-        owner = np.searchsorted(ones, ends)  # ones up to the end of each segment
+        # Treat the end of each segment's codes as a one.
+        owner = np.searchsorted(ones, ends)  # ones before the end of each segment
         first = np.concatenate([np.zeros(1, dtype=np.int64), owner[:-1]])
         zeros = np.diff(ones, prepend=-1) - 1
         starts = ends - taken
@@ -143,7 +143,7 @@ class _Run:
         return zeros[bitops.span_indices(first, used)].astype(np.uint8)
 
     def _reject_any(self, cause: str, bad: Flags, sizes: Ints, detail: str) -> None:
-        """Raise if a segment has a bad one among its ``sizes`` elements."""
+        """Raise if any of a segment's ``sizes`` elements is bad."""
         if bad.any():
             hit = np.zeros(sizes.size, dtype=np.bool_)
             hit[np.searchsorted(np.cumsum(sizes), np.flatnonzero(bad), side="right")] = True
@@ -152,7 +152,7 @@ class _Run:
     # -- speculation ------------------------------------------------------------------------------
 
     def draft(self) -> _Draft:
-        """Read the speculation regions."""
+        """Decode the speculation regions."""
         rows = _gather([segment.speculation for segment in self._segments], self.format.beat)
         if self.format.scheme == "unary" or self.has_mask.any():
             counts = SpeculationWalk(rows, self.grid, self.has_mask).run()
@@ -202,7 +202,7 @@ class _Run:
     def _looked_up(
         self, ranks: Octets, book: tuple[int, ...], sizes: Ints, *, pruned: bool = False
     ) -> Octets:
-        """Exponents; of pruned values the rank after the last one is an escape, which gives 0."""
+        """Look up exponents by rank; for pruned values the rank past the last is an escape (0)."""
         kind = "pruned rank" if pruned else "rank"
         detail = f"a {kind} with no entry in a codebook of {len(book)}"
         self._reject_any("rank", ranks >= len(book) + pruned, sizes, detail)
@@ -211,7 +211,7 @@ class _Run:
         return table.take(ranks)
 
     def _groups(self, region: _Region) -> Octets:
-        """Exponent of each group of the grid, those included that do not exist."""
+        """Return the exponent of each group of the grid, including groups that do not exist."""
         sizes = -(-self.grid.sizes // self.format.group)
         octets = bitops.to_bytes(region.rows(1, "exponent"))
         groups = bitops.trimmed(octets, sizes, self.format.beat // 8)
@@ -224,7 +224,7 @@ class _Run:
         return result
 
     def draft_values(self) -> Values:
-        """Draft values, uint16 [count]."""
+        """Return draft values, uint16 [count]."""
         draft = self.draft()
         magnitude = draft.high | np.uint8(self.format.fill_pattern)
         values = arithmetic.restore(draft.signs, draft.exponents, magnitude, self.format.scheme)
@@ -241,7 +241,7 @@ class _Run:
     # -- verification -----------------------------------------------------------------------------
 
     def target_values(self) -> Values:
-        """Target values, uint16 [count]."""
+        """Return target values, uint16 [count]."""
         draft = self.draft()
         rows = _gather([segment.verification for segment in self._segments], self.format.beat)
         if self.format.scheme == "exact":
@@ -276,7 +276,7 @@ class _Run:
         return self._unblocked(fields, draft.counts.sum(axis=1))
 
     def _raw(self, region: _Region, sizes: Ints) -> Values:
-        """Values stored whole, ``sizes`` of them in each segment."""
+        """Read uncompressed values, ``sizes`` of them per segment."""
         octets = bitops.to_bytes(region.rows(1, "pruned"))
         return bitops.trimmed(octets, 2 * sizes, self.format.beat // 8).view("<u2")
 
@@ -314,7 +314,7 @@ class _Run:
         return result
 
     def _dense(self, blocks: Octets, sizes: Ints) -> Octets:
-        """Blocks of all segments as [segments, blocks, beat]."""
+        """Return the blocks of all segments as [segments, blocks, beat]."""
         counts = -(-sizes // self.format.beat)
         if (counts == self.grid.beats).all():
             return blocks.reshape(self.grid.shape)
@@ -323,7 +323,7 @@ class _Run:
         return dense
 
     def _windows(self, decoded: Windows, sizes: Ints) -> tuple[Octets, Octets]:
-        """Windows and residue fields of the kept values."""
+        """Return the windows and residue fields of the kept values."""
         segments = self.grid.segments
         room = decoded.windows.size // segments
         index = bitops.span_indices(np.arange(segments) * room, sizes)
@@ -341,7 +341,7 @@ class _Run:
 
 
 def decode_run(packed: Packed, segments: Sequence[Segment], target: bool) -> Values:
-    """Decode consecutive segments of a tensor, all but the last of them whole.
+    """Decode consecutive segments of a tensor; all but the last must be whole.
 
     Raises :class:`cassandra_spec.golden.errors.DecodeError` for the first segment that breaks the
     format.
@@ -350,7 +350,7 @@ def decode_run(packed: Packed, segments: Sequence[Segment], target: bool) -> Val
         run = _Run(packed, segments)
         return run.target_values() if target else run.draft_values()
     except DecodeError:
-        # Together they tell that one is broken; one by one, which is the first and why.
+        # Decoding all together detects an error; one by one finds the first bad segment and cause.
         for segment in segments if len(segments) > 1 else ():
             decode_run(packed, [segment], target)
         raise

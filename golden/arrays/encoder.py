@@ -1,4 +1,4 @@
-"""Segments to regions, many segments at once (docs/format.md, sections 3 to 6)."""
+"""Encode segments to regions, many segments at once (docs/format.md, sections 3 to 6)."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ class Codebooks:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Coded:
-    """A coded stream: its windows, and which rule takes them at which beat."""
+    """A coded stream: its windows, and the rule and beat at which each is read."""
 
-    rows: Rows  # [windows, rows of a window]
+    rows: Rows  # [windows, rows per window]
     starve: Ints  # [segments, beats]
     prefetch: Ints
     bits: int
 
 
 def ranks_of(book: tuple[int, ...], missing: int = MISSING) -> Octets:
-    """Rank of each of the 256 exponents, ``missing`` where the book has none."""
+    """Return the rank of each of the 256 exponents, ``missing`` for those not in the book."""
     table = np.full(256, missing, dtype=np.uint8)
     table[list(book)] = np.arange(len(book), dtype=np.uint8)
     return table
 
 
 def _code(ranks: Octets, beat_counts: Ints, exists: Flags, format: Format) -> _Coded:
-    """Code ``ranks`` (segment by segment); ``beat_counts`` has the codes of each beat."""
+    """Code ``ranks`` (segment by segment); ``beat_counts`` is the number of codes per beat."""
     segments, _ = beat_counts.shape
     beat, window = format.beat, format.window_bits
     sizes = beat_counts.sum(axis=1)
-    # A beat of rank 0 after each segment stands for the ones that complete its last windows.
+    # A beat of rank 0 after each segment stands for the ones that pad its last windows.
     spread = np.zeros(ranks.size + segments * beat, dtype=np.int64)
     first = np.arange(segments) * beat + np.cumsum(sizes) - sizes
     spread[bitops.span_indices(first, sizes)] = ranks
@@ -64,7 +64,7 @@ def _code(ranks: Octets, beat_counts: Ints, exists: Flags, format: Format) -> _C
     ones = np.cumsum(spread) - 1
     before = np.zeros(segments, dtype=np.int64)
     before[1:] = ones[first[1:] - 1] + 1
-    ones -= np.repeat(before, sizes + beat)  # place of each one in its segment's stream
+    ones -= np.repeat(before, sizes + beat)  # position of each one in its segment's stream
     ends = first[:, None] + np.cumsum(beat_counts, axis=1)
     needed = np.where(ends > first[:, None], ones[ends - 1] // window + 1, 0)
     starve, prefetch = coded_counts(needed, ones[ends + beat - 1] // window + 1, exists)
@@ -76,7 +76,7 @@ def _code(ranks: Octets, beat_counts: Ints, exists: Flags, format: Format) -> _C
 
 
 def _place_ones(ones: Ints, sizes: Ints, lengths: Ints, room: Ints) -> Octets:
-    """Bits of the streams, each in ``room`` bits, completed with ones after ``lengths`` bits."""
+    """Return the streams' bits, ``room`` bits each, padded with ones from ``lengths`` on."""
     bits = np.zeros(int(room.sum()), dtype=np.uint8)
     starts = np.cumsum(room) - room
     bits[ones + np.repeat(starts, sizes)] = 1
@@ -86,7 +86,7 @@ def _place_ones(ones: Ints, sizes: Ints, lengths: Ints, room: Ints) -> Octets:
 
 
 class _Run:
-    """Values of consecutive segments on their grid, and the streams that they make."""
+    """Values of consecutive segments on their grid, and the streams built from them."""
 
     def __init__(self, args: Arguments, books: Codebooks) -> None:
         self.format = format = args.format
@@ -139,14 +139,14 @@ class _Run:
         return self._octet_rows(self.groups[: int(sizes.sum())], sizes)
 
     def _blocks(self, fields: Octets) -> Octets:
-        """Kept values, segment by segment, completed to whole blocks."""
+        """Return fields of kept values, segment by segment, padded to whole blocks."""
         return bitops.completed(fields[self.kept], self.kept_sizes, self.format.beat)
 
     def sign_high_rows(self) -> Rows:
         top, beat = self.format.magnitude_bits - 1, self.format.beat
         signs = self._blocks((self.values >> 15).astype(np.uint8))
         high = self._blocks(self.magnitudes)
-        if signs.size % beat:  # the last segment has no block to share
+        if signs.size % beat:  # the last segment does not fill its block
             signs, high = self._padded(signs), self._padded(high)
         places = range(top, self.format.truncated - 1, -1)
         planes = bitops.planes_from_fields(high, places, beat)
@@ -163,13 +163,13 @@ class _Run:
         return bitops.planes_from_fields(low, self.format.low_places, self.format.beat)
 
     def escapes(self) -> Flags:
-        """Kept values that are stored whole (exact)."""
+        """Return a mask of kept values that are stored uncompressed (exact)."""
         window = self.magnitudes
         tiny = (window == 0) & ((self.values & 0x7FFF) != 0)
         return np.asarray(self.kept & (tiny | (window == arithmetic.ESCAPE_WINDOW)))
 
     def residue(self) -> tuple[Rows, Ints]:
-        """Rows, and bits of each beat."""
+        """Return the rows, and the number of bits per beat."""
         fields, widths = arithmetic.residues(self.values, self.magnitudes)
         widths[~self.kept] = 0
         needs = widths.reshape(self.grid.shape).sum(axis=2, dtype=np.int64)
@@ -178,13 +178,13 @@ class _Run:
         return bitops.to_rows(bitops.pack_bits(bits), self.format.beat), needs
 
     def pruned_positions(self) -> Flags:
-        """Positions that are pruned."""
+        """Return a mask of pruned positions."""
         pruned = ~self.kept
         pruned[self.grid.count :] = False
         return pruned
 
     def raw(self) -> tuple[Rows, Ints]:
-        """Rows of ``pruned`` that hold whole values, and bits of each beat."""
+        """Return the rows of ``pruned`` with uncompressed values, and the bits per beat."""
         stored = self.pruned_positions()
         if self.format.scheme == "exact":
             stored |= self.escapes()
@@ -197,7 +197,7 @@ class _Run:
         return bitops.to_rows(bitops.completed(octets, sizes, unit), self.format.beat)
 
     def coded(self) -> tuple[_Coded, Rows, Ints]:
-        """``pruned_exponent``, then rows of ``pruned`` and bits of each beat."""
+        """Return ``pruned_exponent``, then the rows of ``pruned`` and their bits per beat."""
         stored = self.pruned_positions()
         values = self.values[stored]
         escape = len(self._books.pruned)
@@ -215,7 +215,7 @@ class _Run:
 
 
 class _Region:
-    """Puts the rows of streams where a layout says."""
+    """Place the rows of streams into regions according to a layout."""
 
     def __init__(self, layout: Layout, format: Format) -> None:
         self._layout = layout
@@ -228,7 +228,7 @@ class _Region:
         self._rows = np.zeros(total, dtype=bitops.row_dtype(format.beat))
 
     def put(self, rows: Rows, *names: str) -> None:
-        """Store the rows [units, rows of a unit] or [rows] of the stream of these rules."""
+        """Store the rows [units, rows per unit] or [rows] of the stream that these rules read."""
         places = self._layout.places(self._bases, *names)
         if rows.ndim == 1:
             self._rows[places] = rows
@@ -296,7 +296,7 @@ def _verification(run: _Run, bits: dict[str, int]) -> _Region:
 
 
 def encode_run(args: Arguments, books: Codebooks) -> Packed:
-    """Encode at least one value that starts a segment; ``args`` are a slice of a tensor's."""
+    """Encode at least one value; ``args`` is a slice of a tensor's that starts a segment."""
     run = _Run(args, books)
     bits: dict[str, int] = {}
     spec, ver = _speculation(run, bits), _verification(run, bits)

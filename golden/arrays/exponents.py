@@ -1,4 +1,4 @@
-"""Group exponents by the error of the draft (docs/format.md, 4.2 and 4.3)."""
+"""Choose group exponents by the error of the draft (docs/format.md, 4.2 and 4.3)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import Format
 from cassandra_spec.golden.packed import Values
 
-_RUN_GROUPS = 1 << 14  # groups that are judged together
-_FRACTION = 8  # bits below the unit of the default exponent
-_IMPORTANCE_BITS = 22  # squares have 32 bits, sums over 256 values 8 more
+_RUN_GROUPS = 1 << 14  # groups evaluated at a time
+_FRACTION = 8  # fractional bits below the unit of the default exponent
+_IMPORTANCE_BITS = 22  # squares take 32 bits, sums over 256 values 8 more
 
 
 def _bounded(importance: NDArray[np.unsignedinteger] | None, shape: tuple[int, int]) -> Ints:
-    """Importance [groups, group] in at most 22 bits: each group's is shifted right as needed."""
+    """Shift importance [groups, group] right, per group, to at most 22 bits."""
     if importance is None:
         return np.ones(shape, dtype=np.int64)
     weights = importance.astype(np.uint64).reshape(shape)
@@ -30,7 +30,7 @@ def _bounded(importance: NDArray[np.unsignedinteger] | None, shape: tuple[int, i
 
 
 def _fixed_point(values: Values, exponents: Octets, default: Octets) -> Ints:
-    """Magnitudes of values in units of 2^-8 of a magnitude of the default exponent, cut off."""
+    """Return truncated magnitudes in units of 2^-8 of the default exponent's unit."""
     significand = (values & 0x7F).astype(np.int64) | (exponents > 0).astype(np.int64) << 7
     shift = default.astype(np.int64) - arithmetic.EFFECTIVE[exponents]
     return np.asarray((significand << _FRACTION) >> np.clip(shift, 0, 2 * _FRACTION))
@@ -39,7 +39,7 @@ def _fixed_point(values: Values, exponents: Octets, default: Octets) -> Ints:
 def _errors(
     values: Values, exponents: Octets, groups: Octets, exact: Ints, step: int, format: Format
 ) -> Ints:
-    """Squared errors of the drafts in the group exponents ``groups``."""
+    """Return the squared errors of drafts encoded with the group exponents ``groups``."""
     magnitude = arithmetic.magnitudes(values, exponents, groups, format).astype(np.int64)
     truncated = format.truncated
     draft = (magnitude >> truncated << truncated) | format.fill_pattern
@@ -47,7 +47,7 @@ def _errors(
 
 
 def _choose(values: Values, kept: Flags, weights: Ints, format: Format) -> Octets:
-    """Exponents of whole groups; ``values`` and ``kept`` are flat, ``weights`` [groups, group]."""
+    """Choose exponents of whole groups; ``values``, ``kept`` flat, ``weights`` [groups, group]."""
     default = arithmetic.default_group_exponents(values, kept, format.group, format.scheme)
     exponents = arithmetic.exponents_of(values)
     counted = kept & (exponents < 255)
@@ -75,14 +75,14 @@ def choose_group_exponents(
     importance: NDArray[np.unsignedinteger] | None = None,
     nonfinite: str = "error",
 ) -> NDArray[np.uint8]:
-    """Default group exponents, or one less where the draft comes out closer.
+    """Return the default group exponents, or one less where that reduces the draft's error.
 
-    Closer means a smaller sum over the group's kept finite values of importance times squared
-    error of the draft. All in 64-bit integers: with E the default exponent, values are cut off
-    below 2^(E - 142), 8 bits under the unit of a magnitude (which changes only values whose own
-    exponent is more than 8 below E), so that an error has at most 16 bits; importance is shifted
-    right in each group until its largest has at most 22 bits; so a sum over 256 values stays
-    below 2^(32 + 22 + 8) = 2^62.
+    The error is the sum, over the group's kept finite values, of importance times the squared error
+    of the draft. It is computed in 64-bit integers. With E the default exponent, values are
+    truncated below 2^(E - 142), 8 bits under the unit of a magnitude; this changes only values
+    whose own exponent is more than 8 below E. An error then has at most 16 bits. Importance is
+    shifted right in each group until its largest has at most 22 bits, so a sum over 256 values
+    stays below 2^(32 + 22 + 8) = 2^62.
 
     Args:
         values: BF16 patterns, uint16 [count].
@@ -92,10 +92,10 @@ def choose_group_exponents(
         nonfinite: as for :func:`golden.encode`.
 
     Returns:
-        uint8 [groups], fit for ``golden.encode(..., group_exponents=...)``.
+        uint8 [groups], for ``golden.encode(..., group_exponents=...)``.
 
     Raises:
-        CassandraError: an argument is not as above.
+        CassandraError: an argument is invalid.
     """
     if format.scheme == "unary":
         raise CassandraError("format must be of scheme mx or exact, not unary")

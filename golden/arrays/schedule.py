@@ -1,8 +1,8 @@
 """The demand schedule (docs/format.md, section 6) in closed form, for many segments at once.
 
-A region is described by how many *units* (rows, blocks or windows) each rule takes for each beat:
-arrays [segments, beats]. :class:`Layout` turns these into the place of every unit. The encoder
-knows the counts from its values; the decoder finds them by walking the slots
+A region is described by the number of *units* (rows, blocks or windows) that each rule reads for
+each beat: arrays [segments, beats]. :class:`Layout` computes the place of every unit from them. The
+encoder gets the counts from its values; the decoder gets them by walking the slots
 (:mod:`cassandra_spec.golden.arrays.walk`), and then uses the same layout.
 """
 
@@ -20,7 +20,7 @@ from cassandra_spec.golden.format import Format
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A rule of section 6: at slot s it handles beat ``s + offset``; it takes units of ``rows``."""
+    """A rule of section 6: at slot s it reads units of ``rows`` for beat ``s + offset``."""
 
     name: str
     offset: int
@@ -28,7 +28,7 @@ class Rule:
 
 
 def speculation_rules(format: Format) -> tuple[Rule, ...]:
-    """Rules of the speculation region, in order within a slot; the first slot is -1."""
+    """Return the rules of the speculation region, in order within a slot; slots start at -1."""
     unary = format.scheme == "unary"
     return (
         Rule(name="starve", offset=0, rows=format.window),
@@ -41,7 +41,7 @@ def speculation_rules(format: Format) -> tuple[Rule, ...]:
 
 
 def verification_rules(format: Format) -> tuple[Rule, ...]:
-    """Rules of the verification region, in order within a slot; the first slot is -2 lead."""
+    """Return the rules of the verification region, in order; slots start at -2 lead."""
     lead = format.lead
     return (
         Rule(name="pruned", offset=0, rows=1),
@@ -56,56 +56,56 @@ def verification_rules(format: Format) -> tuple[Rule, ...]:
 class Grid:
     """Consecutive segments as an array of positions [segments, beats, beat].
 
-    The last segment may be short; positions past its end are there, but do not exist.
+    The last segment may be short; the array then contains positions that do not exist.
     """
 
     format: Format
-    count: int  # values, at least 1
+    count: int  # number of values, at least 1
 
     @property
     def segments(self) -> int:
-        """Segments, the last possibly short."""
+        """Number of segments, including a short last one."""
         return -(-self.count // self.format.segment)
 
     @property
     def beats(self) -> int:
-        """Beats of a segment, a whole number of groups; the last ones may not exist."""
+        """Beats per segment, a whole number of groups; the last ones may not exist."""
         values = min(self.count, self.format.segment)
         return -(-values // self.format.group) * (self.format.group // self.format.beat)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Segments, beats, and positions of a beat."""
+        """Segments, beats, and positions per beat."""
         return self.segments, self.beats, self.format.beat
 
     @property
     def padded(self) -> int:
-        """Positions, those included that do not exist."""
+        """Number of positions, including those that do not exist."""
         return math.prod(self.shape)
 
     def count_by_beat(self, chosen: Flags) -> Ints:
-        """How many positions of each beat are chosen, [segments, beats]; ``chosen`` is flat."""
+        """Return the number of chosen positions per beat, [segments, beats]; ``chosen`` is flat."""
         counts: Ints = np.count_nonzero(chosen.reshape(self.shape), axis=2).astype(np.int64)
         return counts
 
     @property
     def sizes(self) -> Ints:
-        """Values of each segment."""
+        """Number of values per segment."""
         starts = np.arange(self.segments, dtype=np.int64) * self.format.segment
         return np.asarray(np.minimum(self.count - starts, self.format.segment))
 
     @property
     def existing(self) -> Ints:
-        """Positions that exist, [segments, beats]; 0 where a beat does not exist."""
+        """Number of existing positions, [segments, beats]; 0 for beats that do not exist."""
         before = np.arange(self.beats, dtype=np.int64) * self.format.beat
         return np.asarray(np.clip(self.sizes[:, None] - before, 0, self.format.beat))
 
 
 class Layout:
-    """Where the units of each rule lie in the regions of a grid's segments.
+    """Place of each rule's units in the regions of a grid's segments.
 
-    ``counts`` maps rule names to units taken, [segments, beats]; a rule that is not in it takes
-    none. ``lengths`` is the number of rows of each region.
+    ``counts`` maps rule names to units read, [segments, beats]; rules not in it read nothing.
+    ``lengths`` is the number of rows of each region.
     """
 
     def __init__(self, rules: tuple[Rule, ...], counts: Mapping[str, Ints]) -> None:
@@ -124,14 +124,14 @@ class Layout:
         self._rules = rules
 
     def taken(self, *names: str) -> Ints:
-        """Units that the rules ``names`` take in all, [segments]."""
+        """Return the number of units that the rules ``names`` read, [segments]."""
         columns = [i for i, rule in enumerate(self._rules) if rule.name in names]
         return np.asarray(self._taken[:, :, columns].sum(axis=(1, 2)))
 
     def places(self, bases: Ints, *names: str) -> Ints:
-        """First row of every unit of a stream, segment by segment in stream order.
+        """Return the first row of every unit of a stream, segment by segment in stream order.
 
-        ``names`` are the rules that take the stream, ``bases`` the first row of each region.
+        ``names`` are the rules that read the stream, ``bases`` the first row of each region.
         """
         columns = [i for i, rule in enumerate(self._rules) if rule.name in names]
         rows = self._rules[columns[0]].rows
@@ -147,38 +147,38 @@ class Layout:
 
 
 def packed_counts(needs: Ints, beat: int) -> Ints:
-    """Rows that rule ``packed`` takes for each beat; ``needs`` in bits, [segments, beats].
+    """Return the rows that rule ``packed`` reads per beat; ``needs`` in bits, [segments, beats].
 
-    Likewise the blocks that rule ``blocked`` takes, ``needs`` in values.
+    With ``needs`` in values, return the blocks that rule ``blocked`` reads.
     """
     rows: Ints = -(-np.cumsum(needs, axis=1) // beat)
     return np.asarray(np.diff(rows, axis=1, prepend=0))
 
 
 def mask_counts(grid: Grid, has_mask: Flags) -> Ints:
-    """Rows of ``mask`` for each beat: one where the segment has a mask."""
+    """Return the rows of ``mask`` per beat: one where the segment has a mask."""
     present: Ints = ((grid.existing > 0) & has_mask[:, None]).astype(np.int64)
     return present
 
 
 def exponent_needs(grid: Grid) -> Ints:
-    """Bits of ``exponent`` that each beat adds in mx and exact."""
+    """Return the bits of ``exponent`` that each beat adds in mx and exact."""
     first = np.arange(grid.beats) % (grid.format.group // grid.format.beat) == 0
     return np.where((grid.existing > 0) & first, 8, 0).astype(np.int64)
 
 
 def coded_counts(needed: Ints, wanted: Ints, exists: Flags) -> tuple[Ints, Ints]:
-    """Windows that rules ``starve`` and ``prefetch`` take for each beat.
+    """Return the windows that rules ``starve`` and ``prefetch`` read per beat.
 
-    ``needed`` is the number of windows that hold the codes up to and with each beat, ``wanted``
-    the number that hold ``beat`` more codes; ``exists`` tells which beats exist. All [segments,
+    ``needed`` is the number of windows that hold the codes through each beat, ``wanted`` the number
+    that hold ``beat`` more codes; ``exists`` is a mask of the beats that exist. All are [segments,
     beats].
     """
     segments, beats = needed.shape
     starve = np.zeros((beats, segments), dtype=np.int64)
     prefetch = np.zeros((beats, segments), dtype=np.int64)
     need, want = np.ascontiguousarray(needed.T), np.ascontiguousarray(wanted.T)
-    prefetch[0] = 1  # every segment has a beat, and its queue is empty
+    prefetch[0] = 1  # the queue is empty before the first beat
     taken = prefetch[0].copy()
     for beat in range(beats):
         np.maximum(need[beat] - taken, 0, out=starve[beat])

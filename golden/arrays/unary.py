@@ -1,10 +1,10 @@
 """Parallel decoding of unary codes: Algorithm 1 of the paper, corrected.
 
-Chunks of 8 bits are counted on their own, all at once (Figure 9); what a code has in earlier
-chunks is added afterwards. The algorithm as printed loses that part whenever the next chunk does
-not end in a one; docs/format.md says what is wrong with it, and a test keeps it as a
-counterexample. The codec uses another way (:mod:`cassandra_spec.golden.arrays.decoder`); this is
-the reference for the zero counter of the gateware.
+Chunks of 8 bits are counted independently (Figure 9); the part of a code in earlier chunks is added
+afterwards. The algorithm as printed loses that part whenever the next chunk does not end in a one;
+docs/format.md describes the error, and a test keeps the printed version as a counterexample. The
+codec uses another method (:mod:`cassandra_spec.golden.arrays.decoder`); this module is the
+reference for the zero counter of the gateware.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ CHUNK = 8
 
 
 def count_chunk(chunk: int) -> tuple[list[int], int]:
-    """Zeros before each one of a chunk since the one before it (or the start), and after the last.
+    """Count the zeros before each one of a chunk, from the previous one, and after the last one.
 
     Bit 0 of ``chunk`` (0..255) is the first bit of the stream. A chunk without a one has no runs
-    and 8 zeros at its end.
+    and a tail of 8 zeros.
     """
     runs: list[int] = []
     zeros = 0
@@ -35,10 +35,10 @@ def count_chunk(chunk: int) -> tuple[list[int], int]:
 
 
 def reorganize(runs: list[int], tail: int, carry: int) -> tuple[list[int], int]:
-    """Ranks of the codes that end in a chunk, and the zeros that it hands on.
+    """Return the ranks of the codes that end in a chunk, and the zeros carried to the next chunk.
 
-    ``runs`` and ``tail`` are those of :func:`count_chunk`, ``carry`` the zeros handed on by the
-    chunk before.
+    ``runs`` and ``tail`` come from :func:`count_chunk`; ``carry`` is the number of zeros carried
+    from the previous chunk.
     """
     if not runs:
         return [], carry + tail
@@ -46,14 +46,14 @@ def reorganize(runs: list[int], tail: int, carry: int) -> tuple[list[int], int]:
 
 
 def parallel_decode(chunks: Iterable[int], count: int, *, limit: int) -> list[int]:
-    """The first ``count`` ranks of a unary-coded stream of 8-bit chunks.
+    """Return the first ``count`` ranks of a unary-coded stream of 8-bit chunks.
 
-    Raises :class:`CassandraError` that says where: if a run of ``limit`` (at least 8) or more zeros
-    comes before the last rank that is wanted, or the stream ends early.
+    Raises :class:`CassandraError` with the position if ``limit`` (at least 8) or more zeros in a
+    row precede the last requested rank, or if the stream ends early.
     """
     if not count:
         return []
-    counted = [count_chunk(chunk) for chunk in chunks]  # independent of each other: in parallel
+    counted = [count_chunk(chunk) for chunk in chunks]  # independent: parallel in hardware
     ranks: list[int] = []
     carry = 0
     for place, (runs, tail) in enumerate(counted):

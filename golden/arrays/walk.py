@@ -1,12 +1,12 @@
-"""How many rows each stream takes at each beat, found by walking the slots of section 6.
+"""Count the rows that each stream takes per beat, by walking the slots of section 6.
 
-A decoder knows what a stream needs only once it has decoded others, so these walks go slot by
-slot; but all segments of a run walk in step, one array operation for all of them. Only counts come
-out (for :class:`cassandra_spec.golden.arrays.schedule.Layout`); the bulk of the decoding is done
-afterwards, in one go.
+A decoder knows the needs of one stream only after decoding others, so these walks proceed slot by
+slot, in step over all segments of a run: one array operation serves all. They produce only counts
+(for :class:`cassandra_spec.golden.arrays.schedule.Layout`); most of the decoding is done
+afterwards, in bulk.
 
-Rows past the end of an array read as its last row, and those past the end of a region as the next
-region's: whoever needs them has broken data, and its layout will be longer than its region.
+Rows past the end of an array read as its last row, and rows past the end of a region as the next
+region's. Only broken data reads them, and its layout then exceeds its region.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class RegionRows:
     rows: Rows  # [rows]
     bases: Ints  # [segments] first row of each region
     limits: Ints  # [segments] row after the last
-    sizes: Ints  # [segments] bytes
+    sizes: Ints  # [segments] size in bytes
 
     def at(self, places: Ints) -> Rows:
-        """Rows at ``places``, of the same shape."""
+        """Return the rows at ``places``, of the same shape."""
         if not self.rows.size:
             return np.zeros(places.shape, dtype=self.rows.dtype)
         return self.rows.take(places, mode="clip")
@@ -41,10 +41,10 @@ class RegionRows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Windows:
-    """What a walk of scheme exact has decoded on its way."""
+    """Results of a walk of scheme exact."""
 
-    windows: Octets  # [segments, blocks, beat] in the order of kept values
-    offsets: Ints  # [segments, (blocks + 1) * beat] start of each one's residue
+    windows: Octets  # [segments, blocks, beat] in order of the kept values
+    offsets: Ints  # [segments, (blocks + 1) * beat] start of each value's residue
     residue: Rows  # [segments, rows]
 
 
@@ -56,7 +56,7 @@ class _Blocks:
         self._available = np.zeros(segments, dtype=np.int64)
 
     def take(self, needed: Ints) -> Flags:
-        """Which segments take a block."""
+        """Return a mask of the segments that read a block, and advance their counters."""
         taken = np.asarray(self._available < needed)
         self._available += self._beat * taken
         self._available -= needed
@@ -64,7 +64,7 @@ class _Blocks:
 
 
 def _window_ones(region: RegionRows, format: Format) -> Octets:
-    """Ones in a window that starts at each row."""
+    """Return the number of ones in the window at each row."""
     ones = np.bitwise_count(region.rows).astype(np.uint8)
     total = ones.copy()
     for row in range(1, format.window):
@@ -73,9 +73,10 @@ def _window_ones(region: RegionRows, format: Format) -> Octets:
 
 
 class _Walk:
-    """What the walks of the regions share.
+    """State shared by the walks of the regions.
 
-    ``counters`` are units taken by rule, [beats, segments] so that a slot is one run of memory.
+    ``counters`` holds the units read per rule, [beats, segments], so that a slot is contiguous in
+    memory.
     """
 
     def __init__(self, region: RegionRows, grid: Grid, *rules: str) -> None:
@@ -88,7 +89,7 @@ class _Walk:
         self._counters = {rule: np.zeros((grid.beats, grid.segments), np.int64) for rule in rules}
 
     def _take_pruned(self, beat: int, bits: Ints) -> None:
-        """Rows of ``pruned`` for ``bits`` more in each segment."""
+        """Read rows of ``pruned`` for ``bits`` more bits in each segment."""
         rows = -(-self._pruned_bits // self._format.beat)
         self._pruned_bits += bits
         taken = -(-self._pruned_bits // self._format.beat) - rows
@@ -100,14 +101,14 @@ class _Walk:
 
 
 class SpeculationWalk(_Walk):
-    """The speculation region."""
+    """Walk of the speculation region."""
 
     def __init__(self, region: RegionRows, grid: Grid, has_mask: Flags) -> None:
         super().__init__(region, grid, "starve", "prefetch", "sign_high")
         self._unary = grid.format.scheme == "unary"
         self._existing = np.ascontiguousarray(grid.existing.T)
         full = (1 << self._existing.astype(np.uint64)) - np.uint64(1)
-        self._lanes = full.astype(bitops.row_dtype(grid.format.beat))  # a one for each position
+        self._lanes = full.astype(bitops.row_dtype(grid.format.beat))  # one bit per position
         self._unmasked = np.where(has_mask, 0, -1).astype(np.int8).astype(self._lanes.dtype)
         self._queued = np.zeros(grid.segments, dtype=np.int64)
         self._fixed = {"mask": mask_counts(grid, has_mask)}
@@ -132,7 +133,7 @@ class SpeculationWalk(_Walk):
         self._take_windows(need, "prefetch", beat)
 
     def run(self) -> Counts:
-        """Units that each rule takes, [segments, beats]."""
+        """Return the units that each rule reads, [segments, beats]."""
         fixed = {name: np.ascontiguousarray(count.T) for name, count in self._fixed.items()}
         exponent = fixed.get("exponent")
         kept = np.zeros(self._grid.segments, dtype=np.int64)
@@ -160,9 +161,9 @@ class SpeculationWalk(_Walk):
 
 
 class CodedWalk(_Walk):
-    """Verification in scheme unary with coded exponents of pruned values.
+    """Walk of the verification region in scheme unary with coded exponents of pruned values.
 
-    ``kept`` and ``missing`` count values, [segments, beats]; ``escape`` is the rank that escapes.
+    ``kept`` and ``missing`` count values, [segments, beats]; ``escape`` is the rank of an escape.
     """
 
     def __init__(
@@ -173,11 +174,11 @@ class CodedWalk(_Walk):
         self._kept = np.ascontiguousarray(kept.T)
         self._missing = np.ascontiguousarray(missing.T)
         self._exists = np.ascontiguousarray(grid.existing.T > 0)
-        self._ones = np.zeros(grid.segments, dtype=np.int64)  # of the windows taken
-        self._used = np.zeros(grid.segments, dtype=np.int64)  # of those, used up
-        self._zeros = np.zeros(grid.segments, dtype=np.int64)  # after the last one
+        self._ones = np.zeros(grid.segments, dtype=np.int64)  # ones in the windows read
+        self._used = np.zeros(grid.segments, dtype=np.int64)  # ones consumed
+        self._zeros = np.zeros(grid.segments, dtype=np.int64)  # zeros after the last one
         room = int(missing.sum(axis=1).max()) + grid.format.beat + grid.format.window_bits + 1
-        self._escapes = np.zeros((grid.segments, room), dtype=np.int32)  # before each rank
+        self._escapes = np.zeros((grid.segments, room), dtype=np.int32)  # escapes before each rank
         self._needs = np.zeros_like(self._missing)  # bits of pruned
 
     def _take_windows(self, need: Flags, rule: str, beat: int) -> None:
@@ -193,7 +194,7 @@ class CodedWalk(_Walk):
 
     def _count_escapes(self, who: Ints, bits: Octets) -> None:
         width = bits.shape[1]
-        last = np.empty((who.size, width + 1), dtype=np.int64)  # place of the last one before
+        last = np.empty((who.size, width + 1), dtype=np.int64)  # position of the previous one
         last[:, 0] = -1 - self._zeros[who]
         last[:, 1:] = np.where(bits, np.arange(width), last[:, :1])
         np.maximum.accumulate(last, axis=1, out=last)
@@ -222,7 +223,7 @@ class CodedWalk(_Walk):
         self._take_windows(need, "prefetch", beat)
 
     def run(self) -> Counts:
-        """Units that each rule takes, [segments, beats]."""
+        """Return the units that each rule reads, [segments, beats]."""
         beats, lead = self._grid.beats, self._format.lead
         for slot in range(-2 * lead, beats):
             if slot >= 0:
@@ -239,9 +240,9 @@ class CodedWalk(_Walk):
 
 
 class ExactWalk(_Walk):
-    """Verification in scheme exact.
+    """Walk of the verification region in scheme exact.
 
-    ``kept`` and ``missing`` count values, [segments, beats]; ``high`` has the high bits of the
+    ``kept`` and ``missing`` count values, [segments, beats]; ``high`` holds the high bits of the
     kept values in order, [segments, blocks, beat].
     """
 
@@ -253,11 +254,11 @@ class ExactWalk(_Walk):
         self._kept = np.ascontiguousarray(kept.T)
         self._starts = np.zeros((grid.beats + 1, segments), dtype=np.int64)
         np.cumsum(self._kept, axis=0, out=self._starts[1:])  # kept values before each beat
-        self._stored = np.ascontiguousarray(missing.T)  # whole values in pruned
+        self._stored = np.ascontiguousarray(missing.T)  # uncompressed values in pruned
         self._blocks_taken = np.zeros(segments, dtype=np.int64)
         self._windows = high.copy()  # [segments, blocks, beat]
         self._offsets = np.zeros((segments, high.shape[1] + 1, beat), dtype=np.int64)
-        self._width = np.zeros(segments, dtype=np.int64)  # of the residues of blocks taken
+        self._width = np.zeros(segments, dtype=np.int64)  # residue bits of the blocks read
         self._residue = np.zeros((segments, 8 * (high.shape[1] + 1)), dtype=region.rows.dtype)
         self._residue_rows = np.zeros(segments, dtype=np.int64)
 
@@ -280,7 +281,7 @@ class ExactWalk(_Walk):
         self._blocks_taken += taken
 
     def _read_planes(self, places: Ints) -> Octets:
-        """Low bits of blocks whose planes are the rows at ``places`` [blocks, planes]."""
+        """Return the low bits of blocks; ``places`` [blocks, planes] are the rows of planes."""
         octets = self._region.at(places)[:, :, None].view(np.uint8)
         bits = np.unpackbits(octets, axis=2, bitorder="little")
         return np.packbits(bits, axis=1, bitorder="little")[:, 0]
@@ -289,7 +290,7 @@ class ExactWalk(_Walk):
         segments = np.arange(self._grid.segments)
         starts, ends = self._starts[beat], self._starts[beat + 1]
         offsets = self._offsets.reshape(segments.size, -1)
-        bits = offsets[segments, ends]  # known: the blocks of the beat have been taken
+        bits = offsets[segments, ends]  # known: the blocks of the beat have been read
         rows = -(-bits // self._format.beat)
         taken = np.maximum(rows - self._residue_rows, 0)
         for row in range(int(taken.max())):
@@ -318,7 +319,7 @@ class ExactWalk(_Walk):
         self._stored[beat] += escapes
 
     def run(self) -> tuple[Counts, Windows]:
-        """Units that each rule takes, [segments, beats], and the windows."""
+        """Return the units that each rule reads, [segments, beats], and the windows."""
         beats, lead = self._grid.beats, self._format.lead
         for slot in range(-2 * lead, beats):
             if slot >= 0:

@@ -1,4 +1,4 @@
-"""What a file says about its tensors, before anything of them is read or written."""
+"""Descriptions of a file's tensors, known before tensor data is read or written."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ PARTS = {"speculation": "U8", "verification": "U8", "directory": "U32"}
 """The three arrays of a packed tensor, with safetensors' names of their dtypes."""
 
 LONGEST = (1 << 63) - 1
-"""A number of as many digits as a length can have."""
+"""A number with the maximum digits of a length."""
 
 LENGTH = struct.Struct("<Q")
-"""Of the header, in the first 8 bytes of a file."""
+"""Bytes of the header's length, at the start of a file."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RawTensor:
-    """A tensor that is stored as it is."""
+    """A tensor that is stored unchanged."""
 
     dtype: str  # safetensors' name, such as "BF16"
     shape: tuple[int, ...]
@@ -34,7 +34,7 @@ class RawTensor:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PackedTensor:
-    """What a file says about a packed tensor; the last four are known once it is packed."""
+    """Description of a packed tensor; the last four fields are set when it is packed."""
 
     format: Format
     shape: tuple[int, ...]
@@ -45,12 +45,12 @@ class PackedTensor:
 
     @property
     def count(self) -> int:
-        """Values of the tensor."""
+        """Number of values in the tensor."""
         return math.prod(self.shape)
 
     @property
     def segments(self) -> int:
-        """Segments of the tensor."""
+        """Number of segments in the tensor."""
         return -(-self.count // self.format.segment)
 
 
@@ -58,5 +58,5 @@ Spec = RawTensor | PackedTensor
 
 
 def canonical(body: Mapping[str, Any]) -> str:
-    """The text of a description that its checksum covers."""
+    """Return the canonical text of a description, which its checksum covers."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"))

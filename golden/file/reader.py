@@ -1,4 +1,4 @@
-"""Reading safetensors files, and the packed models in them; all that a file says is checked."""
+"""Read safetensors files and the packed models in them; everything read is validated."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from cassandra_spec.golden.format import DIRECTORY_FIELDS, FLAG_MASK, Format, is
 from cassandra_spec.golden.packed import Bytes, Packed
 
 _Spec = TypeVar("_Spec")
-_CRC32 = (1 << 32) - 1  # the largest
+_CRC32 = (1 << 32) - 1  # largest CRC-32
 _NOTHING = np.zeros(0, np.uint8)
-_PIECE = 1 << 22  # bytes that are checked at a time
-_DIMENSIONS = 64  # at most: the size is a product of all
+_PIECE = 1 << 22  # bytes checked at a time
+_DIMENSIONS = 64  # maximum: the size is a product of all
 _REASONS = {
     "incomplete metadata, file not fully covered": "truncated, or with bytes of no tensor",
     "invalid header length": "truncated inside its header, or of another kind",
@@ -45,8 +45,8 @@ _REASONS = {
 class SafetensorsFile:
     """A safetensors file of any origin; tensors are read one at a time, or in part.
 
-    ``tensors`` maps names to :class:`RawTensor`, ``metadata`` is the header's. Raises
-    :class:`FileError` if the file is not whole or not safetensors.
+    ``tensors`` maps names to :class:`RawTensor`; ``metadata`` is the header's. Raises
+    :class:`FileError` if the file is truncated or not safetensors.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,7 +62,7 @@ class SafetensorsFile:
             self._starts[name] = start
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Bytes:
-        """Bytes ``start`` to ``stop`` of a tensor (uint8)."""
+        """Return bytes ``start`` to ``stop`` of a tensor (uint8)."""
         place = self.place(name)
         stop = self.tensors[name].nbytes if stop is None else stop
         with self.path.open("rb") as file:
@@ -73,13 +73,13 @@ class SafetensorsFile:
         return data
 
     def map(self, name: str) -> Bytes:
-        """The bytes of a tensor (uint8), in the file: they must stay there while they are used.
+        """Map the bytes of a tensor (uint8); the file must not change while they are used.
 
         Raises :class:`FileError` if they do not start at a multiple of their item size.
         """
         place, spec = self.place(name), self.tensors[name]
         if not spec.nbytes:
-            return np.zeros(0, np.uint8)  # nothing cannot be mapped
+            return np.zeros(0, np.uint8)  # an empty range cannot be mapped
         item = max(spec.nbytes // math.prod(spec.shape), 1)
         if place % item:
             raise FileError(
@@ -94,14 +94,14 @@ class SafetensorsFile:
         return FileError(f"{self.path} must not shrink while it is read ({name} is cut off)")
 
     def place(self, name: str) -> int:
-        """Where a tensor starts in the file."""
+        """Return the offset of a tensor in the file."""
         if name not in self.tensors:
             raise FileError(f"{self.path} must have a tensor {name}, and has none of that name")
         return self._data + self._starts[name]
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:
-    """The header, and where the data begin behind it."""
+    """Return the header, and the offset of the data after it."""
     if not path.is_file():
         raise FileError(f"{path} must be a file, and is {_what_it_is(path)}")
     try:
@@ -122,12 +122,12 @@ def _what_it_is(path: Path) -> str:
 
 
 class PackedFile:
-    """A packed model's file: ``tensors`` (packed) and ``others`` (as they were), by name.
+    """A packed model file: ``tensors`` (packed) and ``others`` (unchanged), by name.
 
-    ``about`` is what else the file says of itself; ``digest`` (SHA-256, in hexadecimal) is of
-    everything that it says, the checksums of all tensors included.
+    ``about`` is the other metadata of the file; ``digest`` (SHA-256, in hexadecimal) covers all of
+    the file's descriptions, including the checksums of all tensors.
 
-    Opening reads and checks the header alone. Raises :class:`FileError` with a line that names the
+    Opening reads and checks only the header. Raises :class:`FileError` with a line that names the
     file, the tensor and what was expected.
     """
 
@@ -144,10 +144,10 @@ class PackedFile:
         self._check_names()
 
     def read_packed(self, name: str, *, without: Collection[str] = ()) -> Packed:
-        """One packed tensor, its checksums verified.
+        """Read one packed tensor and verify its checksums.
 
-        Arrays ``without`` which it is read are empty; their checksums are verified, too, a piece of
-        them in memory at a time.
+        Arrays named in ``without`` are returned empty; their checksums are verified too, holding
+        one piece at a time in memory.
         """
         spec = self._known(name, self.tensors)
         for part in without:
@@ -172,12 +172,12 @@ class PackedFile:
         )
 
     def read_raw(self, name: str) -> Bytes:
-        """The bytes of a tensor that is not packed (uint8), its checksum verified."""
+        """Return the bytes of an unpacked tensor (uint8), after verifying its checksum."""
         self._known(name, self.others)
         return self._read_checked(name, self._checksums[name])
 
     def map_raw(self, name: str) -> Bytes:
-        """As :meth:`read_raw`, but in the file: see :meth:`SafetensorsFile.map`."""
+        """Map the bytes of an unpacked tensor: :meth:`read_raw` by :meth:`SafetensorsFile.map`."""
         self._known(name, self.others)
         return self._checked(name, self._file.map(name), self._checksums[name])
 
@@ -192,7 +192,7 @@ class PackedFile:
             self._checked(f"{name}.{part}", octets, spec.crc32[part])
 
     def verify(self) -> int:
-        """Read everything and check every checksum; returns how many there are."""
+        """Read the whole file, verify every checksum, and return the number of checksums."""
         for name in self.tensors:
             self.read_packed(name)
         for name in self.others:
@@ -200,12 +200,12 @@ class PackedFile:
         return len(PARTS) * len(self.tensors) + len(self.others)
 
     def stored_bytes(self, name: str) -> dict[str, int]:
-        """Bytes of the parts of a packed tensor."""
+        """Return the stored bytes of each part of a packed tensor."""
         self._known(name, self.tensors)
         return {part: self._file.tensors[f"{name}.{part}"].nbytes for part in PARTS}
 
     def place(self, key: str) -> int:
-        """Where in the file a tensor, or a part of a packed one (``NAME.speculation``), begins."""
+        """Return the offset of a tensor, or of a packed one's part (``NAME.speculation``)."""
         return self._file.place(key)
 
     def _known(self, name: str, kind: Mapping[str, _Spec]) -> _Spec:
@@ -324,7 +324,7 @@ class PackedFile:
         return dict(entry[key])
 
     def _check_parts(self, name: str, spec: PackedTensor) -> None:
-        """The three arrays exist, in the dtype and shape that the format fixes."""
+        """Check that the three arrays exist, in the dtype and shape that the format requires."""
         for part, dtype in PARTS.items():
             found = self._known(f"{name}.{part}", self._file.tensors)
             shape: tuple[int, ...] = (found.nbytes,)
@@ -349,7 +349,7 @@ class PackedFile:
         spec: PackedTensor,
         directory: NDArray[np.uint32],
     ) -> None:
-        """Regions follow each other and fill the arrays (section 5)."""
+        """Check that regions are contiguous and fill the arrays (section 5)."""
         columns = dict(zip(DIRECTORY_FIELDS, directory.T.astype(np.int64), strict=True))
         for part in ("speculation", "verification"):
             ends = np.cumsum(columns[f"{part}_length"])

@@ -1,8 +1,8 @@
-"""Writing safetensors files tensor by tensor.
+"""Write safetensors files tensor by tensor.
 
-A :class:`Writer` puts tensors into the file as they come: room for the header, computed from the
-plan with every number at its longest, is kept free at the start and completed with spaces. The
-file appears under its name whole or not at all.
+A :class:`Writer` appends tensors as they come. It reserves room for the header at the start,
+computed from the plan with every number at its longest, and pads the header with spaces. The file
+appears under its name complete or not at all.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from cassandra_spec.golden.packed import Bytes, Packed
 
 
 class Writer:
-    """Write tensors, one after another, into a safetensors file that appears when it is whole.
+    """Write tensors one after another into a safetensors file that appears when it is complete.
 
-    ``plan`` says what will be written, in the order of writing. Use as a context manager: leaving
-    the block commits the file (fsync, then rename over ``path``), an exception removes it. A plan
-    without a packed tensor makes a plain safetensors file, unless there is something to say
-    ``about`` it, in JSON: then it has checksums, and :class:`PackedFile` reads it.
+    ``plan`` lists the tensors in the order of writing. Use as a context manager: leaving the block
+    commits the file (fsync, then rename over ``path``), an exception removes it. A plan without
+    packed tensors makes a plain safetensors file, unless ``about`` (JSON) is given: then it has
+    checksums, and :class:`PackedFile` reads it.
 
-    Tensors should come with the largest dtypes first, as other readers want each tensor to start
+    Write tensors with the largest dtypes first, because other readers expect each tensor to start
     at a multiple of its item size; packed tensors always fill whole groups of 4 bytes.
     """
 
@@ -54,10 +54,10 @@ class Writer:
         self._about = about
         self._plan = dict(plan)
         self._written: dict[str, Spec] = {}
-        self._checksums: dict[str, int] = {}  # of raw tensors
+        self._checksums: dict[str, int] = {}  # of unpacked tensors
         self._entries: dict[str, dict[str, Any]] = {}
         self._room = self._header_room()
-        self._offset = 0  # in the data buffer
+        self._offset = 0  # within the data section
         self._temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
         self._file = self._temporary.open("xb")
 
@@ -67,7 +67,7 @@ class Writer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        """Commit the file, or remove it when the block or the commit raised."""
+        """Commit the file, or remove it if the block or the commit raised."""
         try:
             if kind is None:
                 self._commit()
@@ -75,7 +75,7 @@ class Writer:
             self._discard()
 
     def write_raw(self, name: str, chunks: Iterable[Bytes]) -> None:
-        """Write a tensor as it is, from uint8 chunks that make ``nbytes`` of its plan in all."""
+        """Write an unpacked tensor from uint8 chunks that add up to its plan's ``nbytes``."""
         spec = self._next(name)
         if not isinstance(spec, RawTensor):
             raise CassandraError(f"{name} must be written packed, as planned, not raw")
@@ -155,14 +155,14 @@ class Writer:
         sync_directory(self._path.parent)
 
     def _discard(self) -> None:
-        # On a full disk closing fails as writing did, and the first error is the one to show.
+        # On a full disk closing fails as writing did; the first error is the one to report.
         with contextlib.suppress(OSError):
             self._file.close()
         self._temporary.unlink(missing_ok=True)
 
 
 def sync_directory(path: Path) -> None:
-    """Make new names in a directory durable."""
+    """Make new names in a directory durable (fsync)."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -184,7 +184,7 @@ def _planned_entries(name: str, spec: Spec) -> list[tuple[str, str, tuple[int, .
 
 
 def _longest(spec: Spec) -> Spec:
-    """The same tensor with as much text as its description can have."""
+    """Return the tensor's spec with the longest description that it can have."""
     if isinstance(spec, RawTensor):
         return spec
     return dataclasses.replace(
@@ -202,7 +202,7 @@ def _header(
     checksums: Mapping[str, int],
     about: Mapping[str, Any] | None,
 ) -> bytes:
-    metadata = {"format": "pt"}  # transformers wants to know whose layout the tensors have
+    metadata = {"format": "pt"}  # transformers requires the framework
     if about is not None or any(isinstance(spec, PackedTensor) for spec in tensors.values()):
         metadata["cassandra"] = _description(tensors, checksums, about)
     return json.dumps({"__metadata__": metadata, **entries}, separators=(",", ":")).encode()

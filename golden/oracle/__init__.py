@@ -1,10 +1,9 @@
-"""Naive oracle of the format: one value at a time, written straight from docs/format.md.
+"""Naive oracle of the format: one value at a time, written directly from docs/format.md.
 
-It shares nothing with :mod:`cassandra_spec.golden.codec` but the checks of arguments, and no
-arithmetic at all. A decoder machine steps through the demand schedule of section 6 and asks a
-source for rows. To read, the source is the region. To write, the source holds the rows of each
-stream apart and records the order in which the same machine asks for them: that order is the
-format.
+It shares only the argument checks with :mod:`cassandra_spec.golden.codec`, and no arithmetic. A
+decoder machine steps through the demand schedule of section 6 and requests rows from a source. When
+reading, the source is the region. When writing, the source holds the rows of each stream separately
+and records the order in which the same machine requests them: that order is the format.
 """
 
 from cassandra_spec.golden.oracle.decoding import decode_draft, decode_target

@@ -1,4 +1,4 @@
-"""Decoding: the machine reads the stored regions of a packed tensor."""
+"""Decode a packed tensor: the machine reads its stored regions."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class _Reader:
 
 
 def decode_draft(packed: Packed) -> Values:
-    """Draft values, uint16 [count]; as :func:`cassandra_spec.golden.codec.decode_draft`."""
+    """Return draft values, like :func:`cassandra_spec.golden.codec.decode_draft`."""
     return _decode(packed, target=False)
 
 
 def decode_target(packed: Packed) -> Values:
-    """Target values, uint16 [count]; as :func:`cassandra_spec.golden.codec.decode_target`."""
+    """Return target values, like :func:`cassandra_spec.golden.codec.decode_target`."""
     return _decode(packed, target=True)
 
 

@@ -1,4 +1,4 @@
-"""Encoding: the machine records the order in which it asks for the rows of each stream."""
+"""Encode a tensor: record the order in which the machine requests the rows of each stream."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cassandra_spec.golden.packed import EncodeOptions, Packed, Values
 
 
 class _Recorder:
-    """Rows of each stream apart; records the order in which they are asked for."""
+    """Source that holds each stream's rows separately and records the order of requests."""
 
     def __init__(self, streams: dict[str, list[Bits]], beat: int) -> None:
         self._streams = streams
@@ -44,20 +44,20 @@ class _Recorder:
         return row
 
     def stored(self, format: Format) -> bytes:
-        """The region, completed to whole superblocks."""
+        """Return the region, padded to whole superblocks."""
         size = format.superblock * 8
         bits = self.region + [0] * (-len(self.region) % size)
         return bytes(from_bits(bits[i : i + 8]) for i in range(0, len(bits), 8))
 
 
 def _rows(bits: Bits, beat: int, fill: int = 0, unit: int = 1) -> list[Bits]:
-    """Cut into rows of ``beat`` bits, completed to whole units of rows with ``fill``."""
+    """Cut bits into rows of ``beat`` bits, padded with ``fill`` to whole units of rows."""
     bits = bits + [fill] * (-len(bits) % (beat * unit))
     return [bits[i : i + beat] for i in range(0, len(bits), beat)]
 
 
 def _blocks(values: list[Bits], planes: int, beat: int) -> list[Bits]:
-    """Rows of a blocked stream: ``values`` has the bits of each value in plane order."""
+    """Return the rows of a blocked stream; ``values`` has each value's bits in plane order."""
     values = values + [[0] * planes] * (-len(values) % beat)
     return [
         [value[plane] for value in values[start : start + beat]]
@@ -156,7 +156,7 @@ class _SegmentFields:
         return field + (to_bits(number.exponent, 8) if escape else [])
 
     def rows(self, name: str) -> list[Bits]:
-        """The rows of one stream (section 3)."""
+        """Return the rows of one stream (section 3)."""
         format = self.format
         if name == "sign_high":
             return _blocks(self.sign_high(), format.high_planes, format.beat)
@@ -167,13 +167,13 @@ class _SegmentFields:
         return _rows(bits, format.beat, 1, format.window) if coded else _rows(bits, format.beat)
 
     def bits(self, name: str) -> int:
-        """Bits that one stream uses, padding excluded."""
+        """Return the number of bits that one stream uses, without padding."""
         fields = getattr(self, name)()
         return sum(map(len, fields)) if name in ("sign_high", "low") else len(fields)
 
 
 def _encode_segment(fields: _SegmentFields) -> tuple[bytes, bytes]:
-    """Regions of a segment."""
+    """Return the two regions of a segment."""
     format, has_mask = fields.format, fields.has_mask
     shape = Shape(format, len(fields.numbers), has_mask, fields.codebook, fields.pruned_codebook)
     names = [stream.name for stream in format.streams]
@@ -185,7 +185,7 @@ def _encode_segment(fields: _SegmentFields) -> tuple[bytes, bytes]:
 
 
 def encode(values: Values, format: Format, **options: Unpack[EncodeOptions]) -> Packed:
-    """Pack a tensor; as :func:`cassandra_spec.golden.codec.encode`, byte for byte."""
+    """Pack a tensor, like :func:`cassandra_spec.golden.codec.encode`, byte for byte."""
     args = check_arguments(values, format, **options)
     numbers = [Number.of(pattern) for pattern in args.values.tolist()]
     flags = [True] * len(numbers) if args.kept is None else args.kept.tolist()
@@ -232,7 +232,7 @@ def _books(
     book: tuple[int, ...] | None,
     pruned_book: tuple[int, ...] | None,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The codebooks of section 4.1."""
+    """Return the codebooks of section 4.1."""
     if format.scheme != "unary":
         return (), ()
     if book is None:
@@ -256,7 +256,7 @@ def _groups(
     flags: list[bool],
     chosen: NDArray[np.uint8] | None,
 ) -> list[int]:
-    """The group exponents of sections 4.2 and 4.3."""
+    """Return the group exponents of sections 4.2 and 4.3."""
     if format.scheme == "unary":
         return []
     if chosen is not None:

@@ -11,7 +11,7 @@ from cassandra_spec.golden.oracle.streams import BlockedStream, CodedStream, Pac
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What a decoder is told of a segment."""
+    """Parameters of a segment that a decoder gets."""
 
     format: Format
     count: int
@@ -21,32 +21,32 @@ class Shape:
 
     @property
     def beats(self) -> int:
-        """Beats of the segment."""
+        """Number of beats in the segment."""
         return -(-self.count // self.format.beat)
 
     def existing(self, beat: int) -> int:
-        """Positions of a beat that exist."""
+        """Return the number of existing positions of a beat."""
         return min(self.format.beat, self.count - beat * self.format.beat)
 
     def is_beat(self, beat: int) -> bool:
-        """Whether the segment has a beat of this number."""
+        """Return True if the segment has a beat of this number."""
         return 0 <= beat < self.beats
 
 
 @dataclasses.dataclass(frozen=True)
 class Draft:
-    """What speculation data say of one position; ``None`` in its place means pruned."""
+    """Speculation data of one position; a pruned position has ``None`` instead."""
 
     sign: int
     exponent: int  # of the value (unary) or its group (mx, exact)
-    high: int  # high bits of the magnitude, the truncated ones 0
+    high: int  # high bits of the magnitude; truncated bits are 0
 
 
 Beats = dict[int, list[Draft | None]]
 
 
 def _read_high(planes: Bits, format: Format) -> tuple[int, int]:
-    """Sign and high bits, from the planes of one value."""
+    """Return the sign and the high bits from the planes of one value."""
     high = 0
     for j, bit in enumerate(planes[1:], start=1):
         high |= bit << ((7 if format.scheme == "unary" else 8) - j)
@@ -54,7 +54,7 @@ def _read_high(planes: Bits, format: Format) -> tuple[int, int]:
 
 
 def read_speculation(shape: Shape, source: Source) -> Beats:
-    """The speculation region, slot by slot (section 6)."""
+    """Read the speculation region, slot by slot (section 6)."""
     format = shape.format
     unary = format.scheme == "unary"
     mask = PackedStream("mask", source)
@@ -107,7 +107,7 @@ def _place(
 
 
 def draft_value(draft: Draft | None, format: Format) -> int:
-    """The draft value of section 4, with the fill of section 4.4."""
+    """Return the draft value of section 4, with the fill of section 4.4."""
     if draft is None:
         return 0
     fill = 0
@@ -123,7 +123,7 @@ def _restore(draft: Draft, magnitude: int, format: Format) -> int:
 
 
 class Verifier:
-    """The verification region, slot by slot (section 6)."""
+    """Read the verification region, slot by slot (section 6)."""
 
     def __init__(self, shape: Shape, drafts: Beats, source: Source) -> None:
         format = shape.format
@@ -132,16 +132,16 @@ class Verifier:
         self._source = source
         self._pruned = PackedStream("pruned", source)
         self._codes = CodedStream("pruned_exponent", format, source)
-        self._absent = 8 - format.significand  # low bits of a magnitude that are 0
+        self._absent = 8 - format.significand  # low magnitude bits that are always 0
         low_planes = format.truncated - self._absent
         self._low = BlockedStream("low", low_planes, format.beat, source)
         self._residue = PackedStream("residue", source)
-        self._ranks: dict[int, list[int]] = {}  # of the pruned values of a beat (coded)
+        self._ranks: dict[int, list[int]] = {}  # by beat, of pruned values (coded)
         self._magnitudes: dict[int, list[int | None]] = {}  # None: pruned
         self._targets: dict[int, list[int | None]] = {}  # None: pruned or escape
 
     def values(self) -> list[int]:
-        """All target values of the segment."""
+        """Return all target values of the segment."""
         format, shape = self._shape.format, self._shape
         lead = format.lead
         result: list[int] = []
@@ -172,7 +172,7 @@ class Verifier:
         ]
 
     def _residue_width(self, magnitude: int | None) -> int:
-        """Bits that a position has in ``residue``: from its window alone."""
+        """Return the number of bits of a position in ``residue``, given its window."""
         if self._shape.format.scheme != "exact" or magnitude is None or magnitude == 255:
             return 0
         return 1 if magnitude == 0 else leading_zeros(magnitude)
@@ -188,7 +188,7 @@ class Verifier:
         self._targets[beat] = targets
 
     def _target(self, draft: Draft | None, magnitude: int | None, residue: Bits) -> int | None:
-        """The target value, or None if it comes from ``pruned``."""
+        """Return the target value, or None if it comes from ``pruned``."""
         if draft is None or magnitude is None:
             return None
         if self._shape.format.scheme != "exact":
@@ -206,7 +206,7 @@ class Verifier:
         return Number(draft.sign, draft.exponent - zeros, mantissa).pattern
 
     def _complete(self, beat: int) -> list[int]:
-        """Rule 1: the pruned values and escapes of a beat complete it."""
+        """Apply rule 1: complete a beat with its pruned values and escapes."""
         targets = self._targets[beat]
         coded = self._shape.format.pruned_exponent == "coded"
         widths = [self._coded_width(r) for r in self._ranks[beat]] if coded else []

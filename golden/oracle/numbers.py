@@ -1,4 +1,4 @@
-"""Numbers: sections 1 and 4 of docs/format.md, one value at a time."""
+"""The arithmetic of sections 1 and 4 of docs/format.md, one value at a time."""
 
 from __future__ import annotations
 
@@ -17,57 +17,57 @@ class Number:
 
     @classmethod
     def of(cls, pattern: int) -> Number:
-        """The number of a BF16 pattern."""
+        """Split a BF16 pattern into its fields."""
         return cls(pattern >> 15, (pattern >> 7) & 0xFF, pattern & 0x7F)
 
     @property
     def pattern(self) -> int:
-        """The BF16 pattern of the number."""
+        """BF16 pattern of the number."""
         return self.sign << 15 | self.exponent << 7 | self.mantissa
 
     @property
     def finite(self) -> bool:
-        """Neither infinite nor NaN."""
+        """True if neither infinite nor NaN."""
         return self.exponent < 255
 
     @property
     def subnormal(self) -> bool:
-        """Below the smallest normal number, and not zero."""
+        """True if below the smallest normal number and not zero."""
         return self.exponent == 0 and self.mantissa > 0
 
     @property
     def zero(self) -> bool:
-        """Zero of either sign."""
+        """True for zero of either sign."""
         return self.exponent == 0 and self.mantissa == 0
 
     @property
     def significand(self) -> int:
-        """The mantissa with its leading bit."""
+        """Mantissa with its leading bit."""
         return 128 + self.mantissa if self.exponent > 0 else self.mantissa
 
     @property
     def effective(self) -> int:
-        """The exponent by which the significand is scaled."""
+        """Exponent that scales the significand."""
         return max(self.exponent, 1)
 
 
 def to_bits(number: int, width: int) -> Bits:
-    """A field of ``width`` bits, least significant first."""
+    """Return a field of ``width`` bits, least significant first."""
     return [(number >> i) & 1 for i in range(width)]
 
 
 def from_bits(bits: Bits) -> int:
-    """The inverse of :func:`to_bits`."""
+    """Return the number that a field encodes; the inverse of :func:`to_bits`."""
     return sum(bit << i for i, bit in enumerate(bits))
 
 
 def leading_zeros(magnitude: int) -> int:
-    """Leading zeros of ``magnitude``, 1..255, in 8 bits."""
+    """Count the leading zeros of ``magnitude``, 1..255, in 8 bits."""
     return 8 - magnitude.bit_length()
 
 
 def value_of(sign: int, group: int, magnitude: int) -> int:
-    """``value(s, E, A)`` of section 4.2."""
+    """Return ``value(s, E, A)`` of section 4.2."""
     if magnitude == 0:
         return sign << 15
     zeros = leading_zeros(magnitude)
@@ -77,7 +77,7 @@ def value_of(sign: int, group: int, magnitude: int) -> int:
 
 
 def aligned(number: Number, group: int, significand: int = 8) -> int:
-    """The aligned significand of section 4.2: nearest, ties to even, saturated."""
+    """Return the aligned significand of section 4.2: nearest, ties to even, saturated."""
     unit, most = 1 << (8 - significand), (1 << significand) - 1
     shift = group - number.effective + 8 - significand
     if group < number.effective:
@@ -89,7 +89,7 @@ def aligned(number: Number, group: int, significand: int = 8) -> int:
 
 
 def windowed(number: Number, group: int) -> int:
-    """The window of section 4.3."""
+    """Return the window of section 4.3."""
     shift = group - number.effective
     if not number.finite or shift < 0:
         return 255
@@ -97,7 +97,7 @@ def windowed(number: Number, group: int) -> int:
 
 
 def residue_bits(number: Number, window: int) -> Bits:
-    """The residue field of section 4.3."""
+    """Return the residue field of section 4.3."""
     if window == 255:
         return []
     if window == 0:

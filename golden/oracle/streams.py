@@ -10,13 +10,13 @@ from cassandra_spec.golden.oracle.numbers import Bits
 
 
 class Source(Protocol):
-    """Where the rows of a region come from."""
+    """Source of the rows of a region."""
 
     def row(self, stream: str) -> Bits:
-        """Give the next row; the machine says for which stream it wants it."""
+        """Return the next row; the machine requests it for ``stream``."""
 
     def fail(self, cause: str, detail: str) -> DecodeError:
-        """An error of this segment."""
+        """Return a decode error of this segment."""
 
 
 class PackedStream:
@@ -28,7 +28,7 @@ class PackedStream:
         self._bits: Bits = []
 
     def take(self, need: int) -> Bits:
-        """Rule ``packed``; gives the bits of the beat."""
+        """Apply rule ``packed``; return the bits of the beat."""
         while len(self._bits) < need:
             self._bits += self._source.row(self._name)
         used, self._bits = self._bits[:need], self._bits[need:]
@@ -46,7 +46,7 @@ class BlockedStream:
         self._values: list[Bits] = []
 
     def take(self, count: int) -> list[Bits]:
-        """Rule ``blocked``; gives for each value its bits in plane order."""
+        """Apply rule ``blocked``; return each value's bits in plane order."""
         if len(self._values) < count:
             rows = [self._source.row(self._name) for _ in range(self._planes)]
             self._values += [[row[k] for row in rows] for k in range(self._beat)]
@@ -55,7 +55,7 @@ class BlockedStream:
 
 
 class CodedStream:
-    """Unary codes, read in windows of some rows."""
+    """Unary codes, read in windows of several rows."""
 
     def __init__(self, name: str, format: Format, source: Source) -> None:
         self._name = name
@@ -76,13 +76,13 @@ class CodedStream:
                 raise self._source.fail("code", f"{self._name} has {self._zeros} zeros in a row")
 
     def starve(self, count: int) -> list[int]:
-        """Rule ``starve``; gives the ranks."""
+        """Apply rule ``starve``; return the ranks."""
         while len(self._ranks) < count:
             self._window()
         used, self._ranks = self._ranks[:count], self._ranks[count:]
         return used
 
     def prefetch(self) -> None:
-        """Rule ``prefetch`` for a beat that exists."""
+        """Apply rule ``prefetch`` for a beat that exists."""
         if len(self._ranks) < self._format.beat:
             self._window()

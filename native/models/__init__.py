@@ -1,1 +1,1 @@
-"""Models that the native engine runs: what their configs say, and their tensors in its memory."""
+"""Models of the native engine: their configs, and their tensors in its memory."""

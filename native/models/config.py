@@ -1,4 +1,4 @@
-"""What the engine needs to know of a model: sizes, what its layers compute, names of tensors."""
+"""A model's parameters for the engine: sizes, operations of its layers, tensor names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cassandra_spec.native.models.rope import Rope
 
 Activation = Literal["silu", "gelu_pytorch_tanh"]
 ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_pytorch_tanh")
-"""Activations of feed-forward layers, by their number in kernels.h."""
+"""Activations of feed-forward layers; the index is the number in kernels.h."""
 
 
 LINEAR = (
@@ -44,7 +44,7 @@ _AROUND = ("pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weigh
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Sizes of a model, and what its layers compute."""
+    """Sizes of a model, and the operations of its layers."""
 
     layers: int
     hidden: int
@@ -53,24 +53,24 @@ class ModelConfig:
     kv_heads: int
     head_size: int
     vocabulary: int
-    positions: int  # most of a sequence with these rotary embeddings
-    longest: int  # most of a sequence, if its context is asked for
+    positions: int  # maximum sequence length with these rotary embeddings
+    longest: int  # maximum sequence length if a context is requested
     epsilon: float  # of norms
-    tied: bool  # the embedding is the head, too
+    tied: bool  # the embedding is also the head
     ropes: tuple[Rope, ...]  # rotary embeddings
-    layer_ropes: tuple[int, ...]  # which of them, by layer
-    windows: tuple[int, ...]  # positions that a row sees, its own included, by layer; 0: all
+    layer_ropes: tuple[int, ...]  # index into ropes, by layer
+    windows: tuple[int, ...]  # attention window by layer, including the row itself; 0: all
     activation: Activation = "silu"
-    query_scale: float  # of queries before their products with keys
+    query_scale: float  # multiplies queries before the products with keys
     embedding_scale: float = 1.0
-    attention_cap: float = 0.0  # c of c tanh(x / c) on attention's scores; 0: none
-    logit_cap: float = 0.0  # the same on logits
-    norm_offset: float = 0.0  # added to the weights of norms
-    residual_scale: float = 1.0  # of what attention and feed-forward add
+    attention_cap: float = 0.0  # c in c tanh(x / c) on attention scores; 0: off
+    logit_cap: float = 0.0  # c in c tanh(x / c) on logits; 0: off
+    norm_offset: float = 0.0  # added to norm weights
+    residual_scale: float = 1.0  # multiplies the outputs of attention and feed-forward
     logit_divisor: float = 1.0
-    norms: Literal["before", "after", "both"] = "before"  # attention and feed-forward
-    biases: bool = False  # of queries, keys and values
-    query_key_norms: Literal["head", "row"] | None = None  # over single heads, or over all
+    norms: Literal["before", "after", "both"] = "before"  # around attention and feed-forward
+    biases: bool = False  # on queries, keys and values
+    query_key_norms: Literal["head", "row"] | None = None  # norms over single heads, or over all
     fused: bool = False  # q, k and v are one tensor, and so are gate and up
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class ModelConfig:
 
     @property
     def shapes(self) -> dict[str, tuple[int, int]]:
-        """Rows and columns of the matrices of a layer, by :data:`LINEAR`."""
+        """Rows and columns of a layer's matrices, by :data:`LINEAR`."""
         q, kv = self.heads * self.head_size, self.kv_heads * self.head_size
         hidden, inner = self.hidden, self.intermediate
         sizes = ((q, hidden), (kv, hidden), (kv, hidden), (hidden, q))
@@ -102,12 +102,12 @@ class ModelConfig:
 
     @property
     def stored(self) -> Mapping[str, tuple[str, ...]]:
-        """Tensors of a layer with the matrices of :data:`LINEAR` that are their rows."""
+        """Tensors of a layer, each with the matrices of :data:`LINEAR` that are its rows."""
         return _FUSED if self.fused else {name: (name,) for name in LINEAR}
 
     @property
     def vectors(self) -> dict[str, int]:
-        """Vectors of a layer with their places in the engine."""
+        """Vectors of a layer, with their indices in the engine."""
         after = (_AFTER_ATTENTION, _AROUND[1])
         before, after = {
             "before": ((_INPUT_NORM, _AFTER_ATTENTION), ("", "")),
@@ -120,7 +120,7 @@ class ModelConfig:
         return {name: place for place, name in enumerate(names) if name}
 
     def vector_size(self, name: str) -> int:
-        """Values of a vector of a layer."""
+        """Return the number of values of a layer's vector."""
         if name in HEAD_NORMS:
             heads = (self.heads, self.kv_heads)[HEAD_NORMS.index(name)]
             return self.head_size * (heads if self.query_key_norms == "row" else 1)
@@ -129,12 +129,12 @@ class ModelConfig:
         return self.hidden
 
     def stored_shape(self, name: str) -> tuple[int, int]:
-        """Rows and columns of one of :attr:`stored`."""
+        """Return the rows and columns of a tensor in :attr:`stored`."""
         shapes = [self.shapes[part] for part in self.stored[name]]
         return sum(rows for rows, _ in shapes), shapes[0][1]
 
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
-        """All tensors of the model."""
+        """Return the shapes of all tensors of the model."""
         table = (self.vocabulary, self.hidden)
         own: dict[str, tuple[int, ...]] = {name: self.stored_shape(name) for name in self.stored}
         own |= {name: (self.vector_size(name),) for name in self.vectors}
@@ -147,7 +147,7 @@ class ModelConfig:
 
 
 def model_costs(config: ModelConfig, packed: PackedFile) -> Costs:
-    """What the passes of a packed model read."""
+    """Return the bytes that the passes of a packed model read."""
     head = EMBEDDING if config.tied else HEAD
     return pass_costs(
         packed,
@@ -159,7 +159,7 @@ def model_costs(config: ModelConfig, packed: PackedFile) -> Costs:
 
 
 def check_tensors(folder: Path, shapes: Mapping[str, tuple[int, ...]], packed: PackedFile) -> None:
-    """Refuse a file with a tensor that is unknown or of another shape."""
+    """Raise if a file has an unknown tensor or one of another shape."""
     stored: dict[str, PackedTensor | RawTensor] = {**packed.tensors, **packed.others}
     for name, tensor in stored.items():
         if name.endswith("rotary_emb.inv_freq"):

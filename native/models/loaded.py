@@ -1,4 +1,4 @@
-"""A model in the memory of native code: its tensors are put there, and checked there."""
+"""A model in native memory: load its tensors and validate them."""
 
 from __future__ import annotations
 
@@ -38,32 +38,32 @@ Tensor = NDArray[np.uint16] | Packed
 Patterns = NDArray[np.uint16]
 
 STREAMED = "streamed"
-"""In the place of a form: read from the file when it is used."""
+"""Used instead of a form: read from the file at each use."""
 
 _NOTHING = np.zeros(0, np.uint16)
 
 CONTEXT = 32768
-"""Most positions of a model that is not told how many: no more, even if it was made for more."""
+"""Default maximum positions of a sequence, even if the model supports more."""
 
 
 class LoadedModel:
-    """Target and draft of a model, and room for keys and values.
+    """Target and draft of a model, with memory for KV caches.
 
-    ``tensors`` gives the model's tensors by Hugging Face's names: BF16 patterns (uint16, of any
-    shape), or packed. ``target`` says how the target's values are kept; ``draft`` makes the draft
-    ready. ``threads`` are all processors that may be used, by default, and pinned to one each if
-    ``pin`` says so. ``context`` is the most positions of a sequence (by default those that the
-    model takes unasked, at most :data:`CONTEXT`), ``slots`` the sequences beside slot 0.
+    ``tensors`` yields the model's tensors under Hugging Face's names: BF16 patterns (uint16, of any
+    shape), or packed. ``target`` selects the storage of target values; ``draft`` prepares the
+    draft. ``threads`` defaults to all available processors; ``pin`` pins one thread to each.
+    ``context`` is the maximum positions of a sequence (by default the model's own, at most
+    :data:`CONTEXT`), ``slots`` the number of sequences beside slot 0.
 
-    ``forms`` counts the matrices of target and draft by the form that they got (linear.h), or as
-    :data:`STREAMED`: with ``stream``, the target is read from there whenever a pass needs it.
-    With ``verify``, checksums of the weights in memory are kept for :meth:`verify`.
+    ``forms`` counts the matrices of target and draft by their form (linear.h), or as
+    :data:`STREAMED`: with ``stream``, the target is read from the file at each use. With
+    ``verify``, checksums of the weights in memory are kept for :meth:`verify`.
 
-    A model belongs to the process that made it, and to one thread at a time. Close it, or use it
-    as a context manager, to give its memory back early.
+    A model must be used in the process that made it, by one thread at a time. Close it, or use it
+    as a context manager, to free its memory early.
 
-    Raises :class:`CassandraError` if the engine cannot run such a model, or a tensor is missing or
-    of another size, and :class:`NativeError` if there is no compiler or not enough memory.
+    Raises :class:`CassandraError` if the engine does not support the model, or a tensor is missing
+    or of another size, and :class:`NativeError` if no compiler is found or memory runs out.
     """
 
     def __init__(
@@ -119,9 +119,9 @@ class LoadedModel:
     ) -> Self:
         """Load a packed model; ``options`` are those of the class.
 
-        If it takes more than ``memory_limit`` bytes, its target is read from the file whenever a
-        pass needs it. The limit is that of weights, keys and values, and buffers, not of the
-        interpreter. Then the context has :data:`~.streaming.CONTEXT` positions unless it is given.
+        If it needs more than ``memory_limit`` bytes, its target is read from the file at each use.
+        The limit covers weights, KV caches and buffers, but not the interpreter. The context then
+        defaults to :data:`~.streaming.CONTEXT` positions.
         """
         folder = Path(directory)
         entries = read_config(folder)
@@ -150,7 +150,7 @@ class LoadedModel:
     def from_tensors(
         cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor], **options: Any
     ) -> Self:
-        """Load tensors in memory, by the entries of a ``config.json``."""
+        """Load tensors that are in memory, with the entries of a ``config.json``."""
         return cls(read_model_config(config, options.get("context")), tensors.get, **options)
 
     # --- loading ---------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class LoadedModel:
         return handle
 
     def _fill(self, tensors: Callable[[str], Tensor | None]) -> None:
-        """All matrices, in the order of use; the largest one first where memory is short."""
+        """Load all matrices, in the order of use; the largest first if memory is limited."""
         if self._stream:
             self._fill_head(tensors)
         self._fill_layers(tensors)
@@ -212,7 +212,7 @@ class LoadedModel:
     def _set_matrices(
         self, layer: int, name: str, tensor: Tensor, shapes: Mapping[int, tuple[int, int]]
     ) -> None:
-        """Rows of a tensor, one matrix after another, by their numbers."""
+        """Load the rows of a tensor into its matrices, one after another."""
         format = tensor.format if isinstance(tensor, Packed) else None
         size = sum(rows * columns for rows, columns in shapes.values())
         stream = self._stream if isinstance(tensor, Packed) else None
@@ -294,9 +294,9 @@ class LoadedModel:
     # --- memory ----------------------------------------------------------------------------------
 
     def weights(self) -> Iterator[tuple[str, NDArray[np.uint8]]]:
-        """The memory of the embedding and of the matrices, by tensor, view and thread.
+        """Yield the memory of the embedding and of the matrices, by tensor, view and thread.
 
-        The arrays are not copies: they must not be used after the model is closed.
+        The arrays are views: they must not be used after the model is closed.
         """
         if self._embedding is not None:
             yield EMBEDDING, self._embedding.view(np.uint8)
@@ -311,20 +311,21 @@ class LoadedModel:
                     yield f"{name} ({view}, thread {thread})", np.ctypeslib.as_array(found)
 
     def verify(self) -> None:
-        """Check the weights in memory against the checksums that were kept when they were loaded.
+        """Check the weights in memory against the checksums computed at loading.
 
-        Norms, biases and escapes are not covered. Raises :class:`CassandraError` with the tensor.
+        Norms, biases and escapes are not covered. Raises :class:`CassandraError` that names the
+        tensor.
         """
         if self._checksums is None:
             raise CassandraError("verify must be true of an engine whose weights are to be checked")
         self._checksums.check(self.weights())
 
     def memory(self) -> dict[str, int]:
-        """Bytes of the weights, the embedding, the keys and values of one position in BF16
-        (``position``), and those of all slots that are held now (``cache``).
+        """Return bytes by use: weights, embedding, KV cache of one position in BF16 (``position``),
+        and KV cache currently allocated in all slots (``cache``).
 
-        Of a target that is read when it is used, those are counted that are held, and ``streamed``
-        are the bytes that a verification reads.
+        For a streamed target, the weights are those held in memory, and ``streamed`` is the number
+        of bytes that a verification reads.
         """
         handle, streamed = self._open(), self.streamed()
         kept = streamed.kept + streamed.rooms if streamed else 0
@@ -338,7 +339,7 @@ class LoadedModel:
         }
 
     def streamed(self) -> Figures | None:
-        """What of the target is read from the file, and was; none if it is in memory."""
+        """Return the figures of a streamed target; None if it is in memory."""
         self._open()
         return self._stream.figures() if self._stream else None
 
@@ -350,7 +351,7 @@ class LoadedModel:
         return self._handle
 
     def close(self) -> None:
-        """Give threads and memory back; the engine cannot be used afterwards."""
+        """Stop the threads and free the memory; the engine cannot be used afterwards."""
         handle, self._handle = self._handle, None
         if handle is not None and os.getpid() == self._process:
             self._library.cassandra_engine_free(handle)
@@ -369,7 +370,7 @@ class LoadedModel:
 def _limited(
     config: ModelConfig, packed: PackedFile, limit: int, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Options with a stream, if a model takes more than a limit."""
+    """Return the options, with a stream added if the model exceeds the limit."""
     chosen = {"target": "bf16", "draft": True, "slots": 1, "threads": None, **options}
     threads = chosen["threads"] or len(os.sched_getaffinity(0))
     context = chosen.get("context") or min(config.positions, streaming.CONTEXT)
@@ -379,7 +380,7 @@ def _limited(
         target=chosen["target"],
         draft=chosen["draft"],
         context=context,
-        slots=max(chosen["slots"], 1),  # they, or slot 0, hold sequences at a time
+        slots=max(chosen["slots"], 1),  # concurrent sequences: these slots, or slot 0
         threads=threads,
     )
     stream = None if need.whole <= limit else StreamedFile(packed, config, need, limit)

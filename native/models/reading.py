@@ -1,4 +1,4 @@
-"""Configs of models (``config.json``), by model type, as transformers understands them."""
+"""Read model configs (``config.json``) by model type, with transformers' semantics."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "final_logit_softcapping": (None,),
     "partial_rotary_factor": (None, 1),
 }
-"""Entries that change what a model computes, and their values that do not."""
+"""Entries that change the computation, with their neutral values."""
 
 
 def read_model_config(config: Mapping[str, Any], context: int | None = None) -> ModelConfig:
-    """A model by its ``config.json``.
+    """Return a model's parameters from its ``config.json``.
 
-    ``context`` is the most positions of a sequence, if they are asked for: some rotary embeddings
-    go by it. Raises :class:`CassandraError` if the engine cannot run such a model, or if an entry
-    is wrong.
+    ``context`` is the requested maximum sequence length, or None; some rotary embeddings depend on
+    it. Raises :class:`CassandraError` if the engine does not support the model, or an entry is
+    invalid.
     """
     check_config(config, "config.json")
     kind = _supported_type(config)
@@ -118,7 +118,7 @@ def _supported_type(config: Mapping[str, Any]) -> ModelType:
 
 
 def _require_neutral(entries: Mapping[str, Any], kind: ModelType) -> None:
-    """Refuse entries that would change what is computed, and of which the engine knows nothing."""
+    """Raise for entries that change the computation in a way that the engine does not support."""
     for name, neutral in _NEUTRAL.items():
         value = entries.get(name)
         if value not in neutral and name not in kind.used:
@@ -137,7 +137,7 @@ def _activation(entries: Mapping[str, Any], name: str) -> Any:
 
 
 def _number(entries: Mapping[str, Any], name: str) -> float:
-    """A number above 0; 0 for null."""
+    """Return a number above 0; 0 for null."""
     value = entries.get(name)
     if value is None:
         return 0.0
@@ -147,12 +147,12 @@ def _number(entries: Mapping[str, Any], name: str) -> float:
 
 
 def _used(entries: Mapping[str, Any], kind: ModelType, name: str, default: float) -> float:
-    """A number that a model type may have; ``default`` where it has none, or null."""
+    """Return an entry that the model type may have, otherwise ``default``."""
     return (_number(entries, name) if name in kind.used else 0.0) or default
 
 
 def _query_scale(entries: Mapping[str, Any], kind: ModelType, head_size: int) -> float:
-    """What scores are multiplied by: a number, or one over the root of a size, in float32."""
+    """Return the factor on scores: a number, or one over the root of a size, in float32."""
     if "attention_multiplier" in kind.used:
         return _used(entries, kind, "attention_multiplier", 1.0)
     size = _number(entries, kind.query_size) if kind.query_size else head_size
@@ -162,7 +162,7 @@ def _query_scale(entries: Mapping[str, Any], kind: ModelType, head_size: int) ->
 
 
 def _embedding_scale(entries: Mapping[str, Any], kind: ModelType) -> float:
-    """A number, or the root of the size, rounded to BF16 as in a BF16 model of transformers."""
+    """Return a number, or the root of the size, rounded to BF16 as in transformers' BF16 models."""
     if not kind.root_embedding:
         return _used(entries, kind, "embedding_multiplier", 1.0)
     root = np.array([math.sqrt(entries["hidden_size"])], np.float32)
@@ -174,7 +174,7 @@ def _embedding_scale(entries: Mapping[str, Any], kind: ModelType) -> float:
 
 
 def _windows(entries: Mapping[str, Any], kind: ModelType) -> tuple[int, ...]:
-    """Positions that a row sees, by layer; 0: all."""
+    """Return the attention window by layer; 0: all positions."""
     layers, window = entries["num_hidden_layers"], entries.get("sliding_window")
     switched_off = kind.windows == "late" and not entries.get("use_sliding_window")
     if kind.windows == "none" or switched_off or window is None:
@@ -186,7 +186,7 @@ def _windows(entries: Mapping[str, Any], kind: ModelType) -> tuple[int, ...]:
 
 
 def _layer_types(entries: Mapping[str, Any], kind: ModelType) -> Sequence[str]:
-    """Whether each layer sees all positions or a window of them."""
+    """Return the type of each layer: attention to all positions, or to a window."""
     layers, stated = entries["num_hidden_layers"], entries.get("layer_types")
     if stated is None:
         return [_SLIDING if _slides(entries, kind, layer) else _FULL for layer in range(layers)]
@@ -222,7 +222,7 @@ def _integer(entries: Mapping[str, Any], name: str) -> int:
 def _ropes(
     entries: Mapping[str, Any], kind: ModelType, context: int | None
 ) -> tuple[tuple[Rope, ...], tuple[int, ...]]:
-    """The rotary embeddings of a model, and which of them each layer has."""
+    """Return the rotary embeddings of a model, and the index of each layer's."""
     layers = entries["num_hidden_layers"]
     if not kind.two_ropes:
         stated = entries.get("rope_parameters") or entries.get("rope_scaling") or {}
@@ -241,7 +241,7 @@ def _ropes(
 def _rope(
     entries: Mapping[str, Any], stated: Mapping[str, Any], kind: ModelType, context: int | None
 ) -> Rope:
-    """A rotary embedding: in one entry, or as configs had it before transformers 5."""
+    """Return a rotary embedding from one entry, or from several as before transformers 5."""
     found = dict(stated)
     theta = entries.get("rope_theta")
     found.setdefault("rope_theta", 10000.0 if theta is None else theta)
@@ -262,7 +262,7 @@ def _rope(
 
 
 def _renamed(rope_type: Any, kind: ModelType) -> Any:
-    """The name of today of a type of rotary embeddings."""
+    """Return the current name of a type of rotary embedding."""
     return kind.rope_types.get(rope_type, rope_type) if isinstance(rope_type, str) else rope_type
 
 

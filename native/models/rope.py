@@ -1,7 +1,7 @@
-"""Rotary embeddings: angles by position, as transformers computes them, in tables that stay.
+"""Rotary embeddings: tables of angles by position, computed as in transformers.
 
 Two types have other angles in long sequences: ``longrope`` beyond its original positions, and
-``dynamic`` beyond the model's. They are chosen once here, by the context that is asked for.
+``dynamic`` beyond the model's. The choice is made once, by the requested context.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ _KNOWN = {
     *("mscale", "mscale_all_dim", "truncate", "short_factor", "long_factor"),
     *("low_freq_factor", "high_freq_factor"),
 }
-"""Entries that one of the types has; one that a type does not have changes nothing there."""
+"""Entries that are used by one type and ignored by the others."""
 
 ROPES_BY_LENGTH = ("longrope", "dynamic")
-"""Types whose angles go by the context."""
+"""Types whose angles depend on the context."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Reach:
-    """Lengths of sequences with one rotary embedding."""
+    """Sequence lengths that a rotary embedding supports."""
 
-    model: int  # positions that the model was made for
-    context: int  # that the angles are for
-    positions: int  # most with these angles
-    longest: int  # most with the angles of any context
+    model: int  # positions that the model was trained for
+    context: int  # positions that the angles are for
+    positions: int  # maximum positions with these angles
+    longest: int  # maximum positions with the angles of any context
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rope:
     """A rotary embedding."""
 
-    frequencies: Floats  # angle by position of each pair of dimensions [pairs]
-    scale: float  # of cosines and sines
+    frequencies: Floats  # radians per position, by pair of dimensions [pairs]
+    scale: float  # multiplies cosines and sines
     reach: Reach
 
 
 def rope_reach(entries: Mapping[str, Any], *, positions: int, context: int | None) -> Reach:
-    """How far the angles for a context reach; None: those for short sequences.
+    """Return the lengths supported by the angles of a context; None: short sequences.
 
     ``entries`` are those of :func:`read_rope`, ``positions`` those of the model. Raises
     :class:`CassandraError` for numbers that are missing or out of range.
@@ -75,11 +75,11 @@ def rope_reach(entries: Mapping[str, Any], *, positions: int, context: int | Non
 def read_rope(
     entries: Mapping[str, Any], *, head_size: int, positions: int, context: int | None = None
 ) -> Rope:
-    """A rotary embedding by the entries of a config, ``rope_theta`` and ``rope_type`` included.
+    """Return a rotary embedding from config entries, including ``rope_theta`` and ``rope_type``.
 
-    ``positions`` and ``context`` are as for :func:`rope_reach`. Raises :class:`CassandraError` for
-    a type or an entry that the engine does not know, and for numbers that are missing or out of
-    range.
+    ``positions`` and ``context`` are those of :func:`rope_reach`. Raises :class:`CassandraError`
+    for a type or an entry that the engine does not support, and for numbers that are missing or out
+    of range.
     """
     kind = entries["rope_type"]
     if kind not in _TYPES:
@@ -109,7 +109,7 @@ class _Numbers:
     def number(
         self, name: str, default: float | None = None, *, least: float = 1e-9, most: float = 1e15
     ) -> float:
-        """A number; ``default`` if it is missing or null."""
+        """Return a number; ``default`` if it is missing or null."""
         value: Any = self._entries.get(name)
         value = default if value is None else value
         right = isinstance(value, int | float) and not isinstance(value, bool)
@@ -120,11 +120,11 @@ class _Numbers:
         return float(value)
 
     def given(self, name: str) -> bool:
-        """Whether an entry has a value."""
+        """Return True if an entry has a value."""
         return self._entries.get(name) is not None
 
     def numbers(self, name: str, count: int) -> Floats:
-        """A list of ``count`` numbers."""
+        """Return a list of ``count`` numbers."""
         values = self._entries.get(name)
         if not isinstance(values, list) or len(values) != count:
             raise CassandraError(f"{name} must be a list of {count} numbers")
@@ -132,7 +132,7 @@ class _Numbers:
         return np.array(each, np.float32)
 
     def truncate(self) -> bool:
-        """Whether yarn's limits are whole dimensions."""
+        """Return True if yarn's limits are rounded to whole dimensions."""
         return self._entries.get("truncate", True) is not False
 
 
@@ -141,11 +141,11 @@ def _default(waves: Floats, numbers: _Numbers, dimensions: int, reach: Reach) ->
 
 
 def _dynamic(waves: Floats, numbers: _Numbers, dimensions: int, reach: Reach) -> _Angles:
-    """A larger theta for a context beyond the model's positions."""
+    """Increase theta for a context beyond the model's positions."""
     factor = numbers.number("factor")
     if reach.context > reach.model:
         growth = factor * reach.context / reach.model - (factor - 1)
-        places = np.arange(0, dimensions, 2, dtype=np.float32)  # the last has the whole growth
+        places = np.arange(0, dimensions, 2, dtype=np.float32)  # the last grows by the full factor
         waves = waves * np.float32(growth) ** (places / np.float32(max(dimensions - 2, 1)))
     return _default(waves, numbers, dimensions, reach)
 
@@ -156,7 +156,7 @@ def _linear(waves: Floats, numbers: _Numbers, dimensions: int, reach: Reach) -> 
 
 
 def _llama3(waves: Floats, numbers: _Numbers, dimensions: int, reach: Reach) -> _Angles:
-    """Slow frequencies by a factor, fast ones as they were."""
+    """Scale low frequencies by a factor; keep high ones."""
     plain = (1.0 / waves).astype(np.float32)
     original = numbers.number("original_max_position_embeddings")
     low, high = numbers.number("low_freq_factor"), numbers.number("high_freq_factor")
@@ -166,7 +166,7 @@ def _llama3(waves: Floats, numbers: _Numbers, dimensions: int, reach: Reach) -> 
 
 
 def _yarn(waves: Floats, numbers: _Numbers, dimensions: int, reach: Reach) -> _Angles:
-    """Slow frequencies by a factor, fast ones as they were; a ramp over dimensions between them."""
+    """Scale low frequencies by a factor, keep high ones, and ramp between them."""
     theta, factor = numbers.number("rope_theta", least=1 + 1e-6), numbers.number("factor")
     original = numbers.number("original_max_position_embeddings")
 
@@ -197,7 +197,7 @@ def _yarn_scale(numbers: _Numbers, factor: float) -> float:
 
 
 def _longrope(waves: Floats, numbers: _Numbers, dimensions: int, reach: Reach) -> _Angles:
-    """Factors for short sequences, or for long ones; the scale is that of the model."""
+    """Select the factors for short or long sequences; the scale is that of the model."""
     original = int(numbers.number("original_max_position_embeddings", least=2))
     factor = numbers.number("factor", reach.model / original)
     scale = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))

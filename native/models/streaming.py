@@ -1,7 +1,7 @@
-"""Targets that are read from the packed file whenever a pass needs them (docs/software/native.md).
+"""Streamed targets: read from the packed file at each use (docs/software/native.md).
 
-In memory are drafts in the form of the kernels, keys and values, what is read ahead, and as much of
-the packed arrays as a limit allows.
+Memory holds the drafts in the form of the kernels, the KV caches, read-ahead buffers, and as much
+of the packed arrays as the limit allows.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from cassandra_spec.native.library import declare, require_done
 from cassandra_spec.native.models.config import EMBEDDING, HEAD, ModelConfig
 
 CONTEXT = 2048
-"""Most positions of a model with a memory limit that is not told how many: all are paid for."""
+"""Default maximum positions with a memory limit: memory for all of them is reserved."""
 
 CHUNK = 128
-"""Positions of a chunk of attention (attention.h)."""
+"""Positions per attention chunk (attention.h)."""
 
 ROOMS = 8
-"""Parts of the file that are in memory at a time, so that reading goes on while others are used."""
+"""Read-ahead buffers: some are read while others are used."""
 
 SLAB = 1 << 21
-"""Bytes of the file that are read at a time, at most: larger ones are not faster."""
+"""Maximum bytes per read; larger reads are not faster."""
 
 LEAST_SLAB = 1 << 16
-"""Bytes that are read at a time, or one segment's, where the limit leaves little."""
+"""Bytes per read, or one segment's, if the limit leaves little memory."""
 
 _AROUND = 1 << 15
-"""Bytes of pages that are read beside what is wanted of two arrays, and that a codec may touch."""
+"""Margin of page bytes around two arrays, which are read too and may be touched by a codec."""
 
 ARRAYS = ("speculation", "verification")
-"""Of a packed tensor, by their number in stream/tensor.h."""
+"""Parts of a packed tensor; the index is the number in stream/tensor.h."""
 
 
 class Figures(CheckedStructure):
@@ -85,34 +85,34 @@ def _library() -> ctypes.CDLL:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Needs:
-    """Bytes that a model takes in memory, by what they are for."""
+    """Memory needs of a model in bytes, by use."""
 
-    target: int  # in the kernels' form, the embedding included
+    target: int  # in the kernels' form, including the embedding
     draft: int
-    positions: int  # keys and values
-    buffers: int  # of passes
-    head: int  # for a time, while the head is loaded, before anything else
-    matrix: int  # beside drafts, while the largest matrix of a layer is loaded
-    rooms: int  # the least for what is read ahead and decoded
+    positions: int  # KV caches
+    buffers: int  # buffers of passes
+    head: int  # temporary, while the head is loaded first
+    matrix: int  # temporary, beside drafts, for the largest matrix of a layer
+    rooms: int  # minimum for read-ahead and decoding
 
     @property
     def whole(self) -> int:
-        """With everything in memory."""
+        """Total with the target in memory."""
         return self.target + self.draft + max(self.head, self.positions + self.buffers)
 
     @property
     def least(self) -> int:
-        """With the target read when it is used."""
+        """Minimum, with a streamed target."""
         running = self.draft + self.positions + self.buffers + self.rooms
         return max(running, self.draft + self.matrix, self.head)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Stored:
-    """A tensor of matrices as a file has it."""
+    """A stored tensor of one or more matrices."""
 
     name: str
-    format: Format | None  # none: not packed
+    format: Format | None  # None: not packed
     shapes: tuple[tuple[int, int], ...]
 
     @property
@@ -121,13 +121,13 @@ class _Stored:
 
     def room(self, form: tuple[str, int], threads: int) -> int:
         number, group = FORMS.index(form[0]), form[1]
-        empty = 64 * threads  # of a thread without rows, at least
+        empty = 64 * threads  # minimum, of a thread without rows
         room = _library().cassandra_linear_room
         return sum(room(number, group, *one) + empty for one in self.shapes)
 
 
 def _stored(config: ModelConfig, packed: PackedFile) -> Iterator[_Stored]:
-    """Every tensor of matrices, in the order of use."""
+    """Yield every tensor that holds matrices, in the order of use."""
 
     def format_of(name: str) -> Format | None:
         return packed.tensors[name].format if name in packed.tensors else None
@@ -150,13 +150,13 @@ def needs(
     slots: int,
     threads: int,
 ) -> Needs:
-    """What a packed model takes, the library and the interpreter aside."""
+    """Return the memory needs of a packed model, without library and interpreter."""
     stored = tuple(_stored(config, packed))
     drafts = [
         one.room(draft_form(one.format, one.shapes[0][1]), threads) if draft else 0
         for one in stored
     ]
-    *matrices, head = (  # values, and twice the form: as packed and in its place
+    *matrices, head = (  # values and twice the form: as packed, and in its place
         2 * one.count * draft + 2 * room for one, room in zip(stored, drafts, strict=True)
     )
     segments = [2 * packed.tensors[one.name].format.segment for one in stored if one.format]
@@ -169,20 +169,20 @@ def needs(
         + sum(one.room(("bf16", 32), threads) for one in stored if not one.format),
         positions=position_bytes(config) * context * slots,
         buffers=_buffers(config, context, threads),
-        head=head + drafts[-1],  # as stored, too
+        head=head + drafts[-1],  # also as stored
         matrix=max(matrices),
         rooms=threads * decoded + ROOMS * (LEAST_SLAB + 2 * max(segments, default=0) + _AROUND),
     )
 
 
 def position_bytes(config: ModelConfig) -> int:
-    """Keys and values of a position, as ``Engine::position_bytes`` of engine.cpp."""
+    """Return the KV cache bytes of a position, as ``Engine::position_bytes`` of engine.cpp."""
     padded = -(-config.head_size // 16) * 16
     return 2 * 2 * padded * config.layers * config.kv_heads
 
 
 def _attention_room(config: ModelConfig, context: int) -> int:
-    """Buffers of attention of one thread, as ``AttentionRoom`` of scratch.h."""
+    """Return one thread's attention buffers, as ``AttentionRoom`` of scratch.h."""
     queries, padded = MAX_ROWS * config.heads // config.kv_heads, -(-config.head_size // 16) * 16
     summaries = -(-context // CHUNK) + 4
     branches = 2 * MAX_ROWS * 64 * padded
@@ -190,7 +190,7 @@ def _attention_room(config: ModelConfig, context: int) -> int:
 
 
 def _buffers(config: ModelConfig, context: int, threads: int) -> int:
-    """Rows of activations of a pass, in float32 and as inputs of products."""
+    """Return a pass's activation bytes, in float32 and as inputs of products."""
     q, kv = config.heads * config.head_size, config.kv_heads * config.head_size
     wide = 2 * config.hidden + 2 * q + 2 * kv + 2 * config.intermediate
     inputs = 16 * (config.hidden + q + config.intermediate)
@@ -202,10 +202,10 @@ def _buffers(config: ModelConfig, context: int, threads: int) -> int:
 
 
 class StreamedFile:
-    """The packed file of an engine that reads its target from there.
+    """The packed file of an engine with a streamed target.
 
-    Raises :class:`CassandraError` if ``limit`` (bytes) is less than what the model needs. Calls are
-    in this order: :meth:`open`, then :meth:`add_matrix` in the order of use, then :meth:`start`.
+    Raises :class:`CassandraError` if ``limit`` (bytes) is below the minimum of the model. Call
+    :meth:`open`, then :meth:`add_matrix` in the order of use, then :meth:`start`.
     """
 
     def __init__(self, packed: PackedFile, config: ModelConfig, need: Needs, limit: int) -> None:
@@ -226,21 +226,21 @@ class StreamedFile:
             )
 
     def open(self, handle: int) -> None:
-        """Tell an engine of the file, and where its embedding is."""
+        """Register the file and the place of its embedding with an engine."""
         self._handle = handle
         path = str(self.packed.path).encode()
         require_done(_library().cassandra_engine_stream_open(handle, path))
 
     def has(self, name: str) -> bool:
-        """Whether a matrix of this tensor is read when it is used."""
+        """Return True if a matrix of this tensor is streamed."""
         return name in self.packed.tensors
 
     def read(self, name: str, *, draft: bool) -> Packed:
-        """A packed tensor, checked, with no more in memory than its draft needs."""
+        """Return a packed tensor, checked, holding in memory only the part its draft needs."""
         return self.packed.read_packed(name, without=ARRAYS[1:] if draft else ARRAYS)
 
     def _number(self, name: str, packed: Packed | None = None) -> int:
-        """The number of a tensor in the engine."""
+        """Return the number of a tensor in the engine, registering it first if needed."""
         if name in self._numbers:
             return self._numbers[name]
         packed = packed or self.read(name, draft=False)
@@ -261,18 +261,18 @@ class StreamedFile:
     def add_matrix(
         self, layer: int, matrix: int, name: str, packed: Packed, start: int, shape: tuple[int, int]
     ) -> None:
-        """A matrix of values of a tensor from ``start`` on."""
+        """Register a matrix: the values of a tensor from ``start`` on."""
         place = layer, matrix, self._number(name, packed), start
         shape = int32("rows", shape[0]), int32("columns", shape[1])
         require_done(_library().cassandra_engine_stream_matrix(self._handle, *place, *shape))
 
     def streams_embedding(self) -> bool:
-        """Whether rows of the embedding are read when they are needed, and not kept."""
+        """Return True if rows of the embedding are read at each use."""
         raw = self.packed.others.get(EMBEDDING)
         return EMBEDDING in self.packed.tensors or (raw is not None and raw.dtype == "BF16")
 
     def add_embedding(self) -> None:
-        """Read single rows of the embedding from the file."""
+        """Register the embedding, to be read row by row from the file."""
         packed = EMBEDDING in self.packed.tensors
         number = self._number(EMBEDDING) if packed else -1
         place = 0 if packed else self.packed.place(EMBEDDING)
@@ -280,7 +280,7 @@ class StreamedFile:
         require_done(call(self._handle, number, place, self._config.hidden))
 
     def start(self, draft: int) -> None:
-        """Keep as many arrays as the limit allows beside ``draft`` bytes of drafts, and begin."""
+        """Keep as many arrays as fit the limit beside ``draft`` bytes of drafts; start reading."""
         need = dataclasses.replace(self._need, draft=max(draft, self._need.draft))
         self._require(need.least)
         left = self._limit - need.draft - need.positions - need.buffers
@@ -294,13 +294,13 @@ class StreamedFile:
         require_done(_library().cassandra_engine_stream_start(self._handle, slab, ROOMS))
 
     def _arrays(self) -> Iterator[tuple[int, str, int]]:
-        """Arrays in the order in which they are worth keeping: drafts' first."""
+        """Yield arrays in the order of their worth for caching: drafts' first."""
         for array in range(len(ARRAYS)):
             for name, number in self._numbers.items():
                 yield number, name, array
 
     def figures(self) -> Figures:
-        """Bytes that are held, that a pass reads, and that were read, and for how long."""
+        """Return bytes held, bytes per pass, and bytes and seconds of reading so far."""
         found = Figures()
         _library().cassandra_engine_stream_figures(self._handle, ctypes.byref(found))
         return found

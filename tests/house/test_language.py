@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import io
+import itertools
 import re
 import sys
 import tokenize
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
-CLEAN = ("drafting", "tests/house/test_language.py")  # The list only grows.
+CLEAN = ("drafting", "golden", "tests/house/test_language.py")  # The list only grows.
 
 PHRASES = {
     "of which": r"\bof which\b",
@@ -60,7 +61,7 @@ class Text:
 
     file: str
     line: int
-    kind: str  # "function", "class", "module", "comment" or "help"
+    kind: str  # "function", "property", "class", "module", "attribute", "comment" or "help"
     text: str
 
 
@@ -83,6 +84,16 @@ def _docstrings(file: str, tree: ast.Module) -> Iterator[Text]:
         text = ast.get_docstring(node)
         if text:
             yield Text(file=file, line=node.body[0].lineno, kind=_kind(node), text=text)
+
+
+def _attributes(file: str, tree: ast.Module) -> Iterator[Text]:
+    """Yield the docstrings of constants and attributes: strings after an assignment."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for before, after in itertools.pairwise(body if isinstance(body, list) else []):
+            match before, after:
+                case ast.Assign() | ast.AnnAssign(), ast.Expr(value=ast.Constant(value=str(text))):
+                    yield Text(file=file, line=after.lineno, kind="attribute", text=text)
 
 
 def _kind(node: ast.AST) -> str:
@@ -133,7 +144,8 @@ def python_texts(file: str, source: str) -> list[Text]:
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type == tokenize.COMMENT
     ]
-    return [*_docstrings(file, tree), *_helps(file, tree), *_joined(file, comments)]
+    documented = [*_docstrings(file, tree), *_attributes(file, tree)]
+    return [*documented, *_helps(file, tree), *_joined(file, comments)]
 
 
 def cpp_texts(file: str, source: str) -> list[Text]:
@@ -197,6 +209,7 @@ def test_clean_folders_stay_clean(folder: str) -> None:
         ('def f():\n    """Pass the tokens."""', []),
         ('@property\ndef f():\n    """The figures."""', []),
         ('class C:\n    """What is to be estimated."""', ["begins without its noun"]),
+        ('MOST = 8\n"""What is planned."""', ["begins without its noun"]),
         ("# Rows, some of which\n# are final", ["of which"]),
         ("# Rows, some\nx = '# of which'", []),
         ("p.add(help='who drafts: the model, ' 'or nobody')", ["or nobody"]),
