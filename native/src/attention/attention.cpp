@@ -14,7 +14,7 @@ const AttentionKernels& attention_kernels() {
 
 }  // namespace cassandra
 
-// 1 if attention rounds queries and weights to BF16 with the instruction set in use.
+// Return 1 if attention rounds queries and weights to BF16 with the selected instruction set.
 CASSANDRA_API int cassandra_attention_rounded() {
     return cassandra::attention_kernels().rounded ? 1 : 0;
 }

@@ -17,7 +17,7 @@ Pages::Pages(size_t bytes) : bytes_(bytes) {
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (data_ == MAP_FAILED) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
-    madvise(data_, bytes, MADV_HUGEPAGE);  // a hint: ordinary pages serve as well
+    madvise(data_, bytes, MADV_HUGEPAGE);  // only a hint: ordinary pages work too
 #endif
 }
 
@@ -165,7 +165,7 @@ void KeyValues::open(int slot, int first, int last) {
 void KeyValues::open_chunk(const SealedChunk& sealed, int layer, int head, bool draft, int first,
                            int last, const ChunkCache& to) const {
     const auto part = [&](bool keys) { return sealed.part(layer * heads_ + head, keys); };
-    const int lines = padded_ / 2;  // of keys in a block, and of values in as many positions
+    const int lines = padded_ / 2;  // lines of keys in a block, and of values in as many positions
     const int begin = first / BLOCK * lines, end = (last + BLOCK - 1) / BLOCK * lines;
     const auto& kernels = sealed_kernels();
     kernels.open(sealed.form(), part(true), draft, begin, end, to.keys);

@@ -1,8 +1,8 @@
-// What all kernels of attention have in common: the order of the work.
+// Attention over one chunk, shared by all kernels: the order of the operations.
 //
-// An arithmetic A says how numbers are multiplied:
-//   Query, Weight              types of a number of a query, and of a weight
-//   kQueries, kBlocks, kVectors  sizes of the inner loops, by registers
+// An arithmetic A defines the multiplications:
+//   Query, Weight              types of an element of a query, and of a weight
+//   kQueries, kBlocks, kVectors  sizes of the inner loops, limited by registers
 //   score<N, B>(...)           scores of N queries at B blocks
 //   blend<N, V>(...)           weighted sums of V vectors of 16 dimensions, for N queries
 //   soften(...)                scores of a query to weights
@@ -21,7 +21,7 @@ namespace {
 
 template <int N> using Count = std::integral_constant<int, N>;
 
-// Calls f(Count<n>, start) for runs of `Most` items, and of what is left.
+// Call f(Count<n>, start) for runs of `Most` items, and for the remainder.
 template <int Most, class F> inline void in_runs(int count, F f) {
     int start = 0;
     for (; start + Most <= count; start += Most) f(Count<Most>(), start);
@@ -34,7 +34,7 @@ template <int Most, class F> inline void in_runs(int count, F f) {
     }
 }
 
-// Queries of a job that are treated alike, and where their scores and weights begin.
+// Queries of a job that share keys and values, and their scores and weights.
 template <class A> struct Queries {
     const typename A::Query* queries;  // [count, padded]
     int count;
@@ -42,15 +42,15 @@ template <class A> struct Queries {
     float* scores;                // [count, CHUNK]
     typename A::Weight* weights;  // [count, CHUNK]
     float* blends;                // [count], SUMMARY + padded apart
-    ptrdiff_t ahead;              // of what is fetched meanwhile
+    ptrdiff_t ahead;              // distance to the data to prefetch
 };
 
-// Lines behind `p` to the second cache, in the order in which they will be read.
+// Prefetch lines after `p` to the L2 cache, in the order in which they are read.
 template <int Lines> inline void fetch(const uint16_t* p) {
     for (int i = 0; i < Lines; ++i) __builtin_prefetch(p + 32 * i, 0, 2);
 }
 
-// Scores at the blocks that have positions of `span`; `keys` are those of block `origin`.
+// Compute scores at the blocks that overlap `span`; `keys` are those of block `origin`.
 template <class A>
 void score_span(const Queries<A>& q, const uint16_t* keys, int origin, Span span) {
     const int first = span.first / BLOCK, last = (span.last + BLOCK - 1) / BLOCK;
@@ -67,8 +67,8 @@ void score_span(const Queries<A>& q, const uint16_t* keys, int origin, Span span
     });
 }
 
-// Adds weighted values at `span`; `values` are those of position `origin`. Of a last position
-// without a partner the partner is not read.
+// Add weighted values at `span`; `values` are those of position `origin`. If the last position has
+// no partner, the partner is not read.
 template <class A>
 void blend_span(const Queries<A>& q, const uint16_t* values, int origin, Span span) {
     const int first = span.first & ~1;
@@ -86,7 +86,7 @@ void blend_span(const Queries<A>& q, const uint16_t* values, int origin, Span sp
 
 inline Span both(Span a, Span b) { return {std::max(a.first, b.first), std::min(a.last, b.last)}; }
 
-// The positions from the first that a row sees to the last that one does.
+// Return the span from the first to the last position that any row attends to.
 inline Span seen_by_any(const ChunkJob& job) {
     Span all = {CHUNK, 0};
     for (int row = 0; row < job.rows; ++row) {
@@ -97,7 +97,7 @@ inline Span seen_by_any(const ChunkJob& job) {
     return all;
 }
 
-// Weights that no query has: positions of `all`, up to whole pairs, outside of `seen`.
+// Clear the weights of positions in `all`, rounded up to whole pairs, outside of `seen`.
 template <class Weight> void clear_others(Weight* weights, Span all, Span seen) {
     const int first = all.first & ~1, last = (all.last + 1) & ~1;
     for (int i = first; i < std::min(seen.first, last); ++i) weights[i] = 0;
@@ -136,7 +136,7 @@ template <class A> class Chunk {
                 job_.ahead};
     }
 
-    // Calls f for each row that reads blocks of its own.
+    // Call f for each row that reads its own blocks.
     template <class F> void each_own(F f) const {
         for (int row = 0; row < job_.rows; ++row) {
             const Span own = both(job_.seen[row], {job_.shared, CHUNK});
@@ -176,7 +176,7 @@ inline float exponential_of(float x) {
     return lane[0];
 }
 
-// A summary whose sum is 0 is of nothing.
+// A summary whose sum is 0 is empty.
 inline void merge(float* state, const float* chunk, int padded) {
     if (chunk[1] == 0.0f) return;
     if (state[1] == 0.0f) {

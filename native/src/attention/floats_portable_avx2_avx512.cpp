@@ -1,4 +1,4 @@
-// Attention in float32: queries and weights are not rounded.
+// Attention in float32, without rounding queries and weights.
 
 #include <cmath>
 
@@ -22,7 +22,7 @@ struct Floats {
 
     static float* weights(const ChunkJob& job) { return job.scores; }
 
-    // A lane is a position: nothing is summed across lanes.
+    // A lane is a position: no sums across lanes.
     template <int N, int B>
     static void score(const float* queries, int padded, const uint16_t* keys, float* scores,
                       ptrdiff_t ahead) {
@@ -66,7 +66,7 @@ struct Floats {
             for (int v = 0; v < V; ++v) store(blends + q * apart + 16 * v, total[q][v]);
     }
 
-    // Lanes outside of a span of a chunk are replaced.
+    // Replace the lanes outside of a span of a chunk.
     static V16 within(V16 a, int at, Span span, float other) {
         if (span.first <= at && at + 16 <= span.last) return a;
         float lane[16];

@@ -1,5 +1,5 @@
-// Opens lines of sealed keys and values (sealed.h), compiled once for each instruction set. The
-// loops over the values of a line are written for the compiler's vectors.
+// Open lines of sealed keys and values (sealed.h); compiled once for each instruction set. The
+// loops over the values of a line are written for auto-vectorization.
 
 #include <cstring>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int HALF = LINE / 2;
 
-// What the planes say of a line.
+// Fields of a line, read from the planes.
 struct Line {
     uint16_t exponents[LINE];
     uint16_t high[LINE];
@@ -46,8 +46,8 @@ inline void truncate(const SealedForm& form, uint16_t* out) {
     for (int i = 0; i < LINE; ++i) out[i] = static_cast<uint16_t>((out[i] & kept) | middle);
 }
 
-// (-1)^s * w * 2^(E - 134), w being the significand shifted by the distance and cut off. All
-// factors and products are exact floats, whose upper half is the BF16 number.
+// Compute (-1)^s * w * 2^(E - 134), where w is the significand, shifted by the distance and
+// truncated. All factors and products are exact floats whose upper half is the BF16 number.
 inline void align(const SealedForm& form, const Line& line, uint16_t* out) {
     const uint32_t kept = ~0u << form.dropped;
     const uint32_t middle = form.midpoint ? 1u << form.dropped >> 1 : 0;

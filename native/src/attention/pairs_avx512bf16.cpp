@@ -1,5 +1,5 @@
-// Attention by products of BF16 pairs (vdpbf16ps): queries and weights are rounded to BF16, sums
-// are float32. A weight counts as rounded in the sum of weights, too.
+// Attention by dot products of BF16 pairs (vdpbf16ps): queries and weights are rounded to BF16,
+// sums are float32. The sum of weights adds the rounded weights.
 
 #include <cmath>
 
@@ -22,7 +22,7 @@ inline __mmask16 lanes_within(int at, Span span) {
     return static_cast<__mmask16>((0xFFFFu >> (16 - last)) & (0xFFFFu << first));
 }
 
-// e to the power of x, for x <= 0, within 2^-20 of itself.
+// Return e^x for x <= 0, within a relative error of 2^-20.
 inline __m512 power(__m512 x) {
     const __m512 t = _mm512_mul_ps(x, _mm512_set1_ps(1.44269504f));
     const __m512 n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -43,7 +43,7 @@ struct Pairs {
 
     static uint16_t* weights(const ChunkJob& job) { return job.weights; }
 
-    // A lane is a position: nothing is summed across lanes.
+    // A lane is a position: no sums across lanes.
     template <int N, int B>
     static void score(const uint16_t* queries, int padded, const uint16_t* keys, float* scores,
                       ptrdiff_t ahead) {
@@ -94,7 +94,7 @@ struct Pairs {
             for (int v = 0; v < V; ++v) _mm512_storeu_ps(blends + q * apart + 16 * v, total[q][v]);
     }
 
-    // Calls f(start, lanes) for the vectors of a span.
+    // Call f(start, lanes) for the vectors of a span.
     template <class F> static void each_vector(Span span, F f) {
         int i = span.first / 16 * 16;
         if (i < span.first) f(i, lanes_within(i, span)), i += 16;

@@ -8,12 +8,12 @@
 namespace cassandra {
 namespace {
 
-constexpr int FARTHEST = 15;  // distance of exponents that four bits hold
-constexpr int FEW = 256;      // one value in so many may be unusual without a better choice
+constexpr int FARTHEST = 15;  // largest exponent distance that fits four bits
+constexpr int FEW = 256;      // a choice is accepted if at most one value in FEW is unusual
 
 inline int exponent_of(uint16_t value) { return value >> 7 & 0xFF; }
 
-// Finds the planes of one part.
+// Compute the planes of one part.
 class Sealing {
   public:
     Sealing(const SealedForm& form, bool keys, int padded, const std::vector<uint32_t>& groups,
@@ -41,8 +41,8 @@ class Sealing {
   private:
     size_t group(int place) const { return groups_[place]; }
 
-    // The exponents with which most values are as they should be: the largest of a group, as
-    // encoders choose by default, that below, or the least that the format allows for subnormals.
+    // Choose the exponents with the fewest unusual values: the largest of a group, as encoders
+    // choose by default, one below it, or the minimum that the format allows for subnormals.
     void choose_exponents() {
         const std::vector<uint8_t> largest = largest_exponents();
         std::vector<uint8_t> best = largest;
@@ -59,7 +59,7 @@ class Sealing {
         exponents_ = best;
     }
 
-    // Zero is left to groups of nothing but zeros, which draft as zeros.
+    // Zero is reserved for groups of only zeros, which draft as zeros.
     static uint8_t candidate(int largest, int below) {
         if (largest == 0) return 0;
         return static_cast<uint8_t>(below == 2 ? std::max(largest, 9)
@@ -77,7 +77,7 @@ class Sealing {
         return largest;
     }
 
-    // Values by group that are not as they should be, but for those that a mask mends.
+    // Count the values by group that the planes get wrong, except those that a mask fixes.
     std::vector<int> wrong_values() {
         encode();
         std::vector<int> wrong(exponents_.size());

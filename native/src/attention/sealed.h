@@ -1,15 +1,15 @@
-// Keys and values of committed chunks in 12 bits and less, with the draft's view of them.
+// Sealed chunks: committed keys and values in 12 bits or less, with the draft's view of them.
 //
-// docs/format.md defines what a target and a draft read of keys and values. This form holds both
-// bit for bit, in planes of a fixed size, so that a chunk is expanded into the first cache while
-// attention reads it:
+// docs/format.md defines the values that a target and a draft read. This form stores both bit for
+// bit, in planes of a fixed size, so that a chunk is expanded into the L1 cache while attention
+// reads it:
 //
 //   high       8 bits a value: distance of its exponent below the group's, sign, 3 mantissa bits
 //   low        4 bits a value: the rest of the mantissa; a draft that drops 4 bits skips the plane
 //   exponents  8 bits a group
 //   mask       1 bit a value, if the draft leaves out some: 0 drafts as zero
 //
-// Values that the planes cannot express are listed beside them.
+// Values that do not fit the planes are listed beside them.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace cassandra {
 
-// How a draft's value follows from the target's. Also in native/key_values.py.
+// Relation of a draft's value to the target's. Also in native/key_values.py.
 enum class DraftRule : int32_t {
     same,       // the target's value
     truncated,  // low bits of the mantissa are dropped (scheme unary)
@@ -31,8 +31,8 @@ enum class DraftRule : int32_t {
 struct SealedForm {
     DraftRule rule;
     int32_t dropped;   // bits, 0..7
-    int32_t midpoint;  // whether the highest dropped bit reads as 1
-    int32_t by_token;  // whether a group is of dimensions of one position, not the other way round
+    int32_t midpoint;  // value of the highest dropped bit
+    int32_t by_token;  // 1: a group runs over dimensions, 0: over positions
     int32_t group;     // values of a group, at least 16
 };
 
@@ -41,7 +41,7 @@ struct Unusual {
     uint16_t target, draft;
 };
 
-constexpr int LINE = 32;  // values that lie side by side: 16 pairs
+constexpr int LINE = 32;  // values that are contiguous: 16 pairs
 
 // Keys or values of one head in a sealed chunk.
 struct SealedPart {
@@ -52,10 +52,10 @@ struct SealedPart {
     const Unusual* unusual;
     int unusual_count;
     int padded;
-    bool keys;  // whether pairs are of dimensions
+    bool keys;  // true if pairs are of dimensions
 };
 
-// Where the exponents of a line begin: those of its two parities, or of its 16 pairs.
+// Start of a line's exponents: one for each of its two parities, or of its 16 pairs.
 struct LineExponents {
     size_t place;
     bool by_parity;
@@ -71,24 +71,24 @@ inline LineExponents exponents_of(const SealedForm& form, bool keys, int padded,
     return {place, keys != (form.by_token != 0)};
 }
 
-// The group of a value, as a place among the exponents.
+// Return the group of a value, as an index among the exponents.
 inline size_t group_of(const SealedForm& form, bool keys, int padded, int place) {
     const LineExponents found = exponents_of(form, keys, padded, place / LINE);
     return found.place + (found.by_parity ? place % 2 : place % LINE / 2);
 }
 
-// Exponents of keys or values of one head.
+// Number of exponents of one head's keys or values.
 inline size_t exponent_count(const SealedForm& form, int padded) {
     const auto groups = [&](int count) { return (count + form.group - 1) / form.group; };
     return form.by_token ? static_cast<size_t>(groups(padded)) * CHUNK
                          : static_cast<size_t>(groups(CHUNK)) * padded;
 }
 
-// The groups of all values of a chunk's keys or values.
+// Return the groups of all values of a chunk's keys or values.
 std::vector<uint32_t> groups_of(const SealedForm& form, bool keys, int padded);
 
 struct SealedKernels {
-    // Writes lines first..last - 1 as BF16 to their places in `out`, as target or draft reads them.
+    // Write lines first..last - 1 as BF16 to their places in `out`, as target or draft.
     void (*open)(const SealedForm& form, const SealedPart& part, bool draft, int first, int last,
                  uint16_t* out);
 };
@@ -103,16 +103,16 @@ namespace avx512 {
 extern const SealedKernels sealed_kernels;
 }
 
-// Those of the instruction set in use.
+// Kernels of the selected instruction set.
 const SealedKernels& sealed_kernels();
 
-// A chunk of one slot: keys and values of all layers and heads. It never changes once it is filled.
+// A chunk of one slot: keys and values of all layers and heads. Immutable once filled.
 class SealedChunk {
   public:
     SealedChunk(const SealedForm& form, int parts, int padded);
 
-    // Fills a part with what target and draft read, in the order of ChunkCache; `groups` are those
-    // of groups_of().
+    // Fill a part with the target's and the draft's values, in the order of ChunkCache; `groups`
+    // comes from groups_of().
     void fill(int number, bool keys, const std::vector<uint32_t>& groups, const uint16_t* target,
               const uint16_t* draft);
 

@@ -1,4 +1,4 @@
-// Kernels for bitmaps with pdep and pext. For files that are compiled for AVX2 or better.
+// Bitmap kernels with pdep and pext. For files compiled for AVX2 or better.
 #pragma once
 
 #include <immintrin.h>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t ALL = ~uint64_t{0};
 
-// Lanes that exist of the 64 (or 32) from lane `i` on.
+// Return a mask of the lanes below n among the 64 (or 32) from lane `i` on.
 static inline uint64_t lanes64(int64_t n, int64_t i) {
     return n - i >= 64 ? ALL : _bzhi_u64(ALL, static_cast<unsigned>(n - i));
 }
@@ -32,7 +32,7 @@ inline void spread_bits(const uint8_t* bitmap, int64_t n, const uint8_t* dense, 
 
 inline int64_t gather_bits(const uint8_t* bitmap, int64_t n, const uint8_t* in, uint8_t* dense) {
     int64_t to = 0;
-    uint64_t partial = 0;  // bits of the byte that is not full
+    uint64_t partial = 0;  // bits of the incomplete byte
     for (int64_t i = 0; i < n; i += 64) {
         const uint64_t set = word_at(bitmap, i) & lanes64(n, i);
         const uint64_t bits = _pext_u64(word_at(in, i), set);

@@ -1,11 +1,11 @@
-// Regions to values.
+// Decode regions to values.
 #include "codec/decoder.h"
 #include "common/guard.h"
 
 namespace cassandra::codec {
 namespace {
 
-// Bytes of a region, cut off where the array ends, as slices of arrays are.
+// Return the bytes of a region, cut off at the end of the array like a slice.
 Region region_of(const uint8_t* bytes, int64_t size, uint64_t offset, uint64_t length,
                  uint64_t unit) {
     const uint64_t total = static_cast<uint64_t>(size);
@@ -34,7 +34,7 @@ int Decoder::read_codes() {
 int Decoder::read_speculation(Segment& segment) {
     int cause =
         walks_.speculation(p_, segment.speculation, s_, segment.count, segment.has_mask, false);
-    // Zeros that run on and on make a region seem too short.
+    // Runaway zeros make a region seem too short.
     if (cause == CAUSE_SHORT && p_.unary() && !codes_are_good()) return CAUSE_CODE;
     if (cause == OK) cause = check_length(segment.speculation);
     if (cause != OK) return cause;
@@ -42,7 +42,7 @@ int Decoder::read_speculation(Segment& segment) {
     return legal_groups(p_, s_.groups.data(), segment.count) ? OK : CAUSE_GROUP;
 }
 
-// One byte for each position instead of each kept value.
+// Expand one byte per kept value to one byte per position.
 const uint8_t* Decoder::placed(const Segment& segment, Buffer& dense, Buffer& room) {
     if (!segment.has_mask) return dense.data();
     k_.spread(s_.mask.data(), segment.count, dense.data(), room.data());
@@ -66,7 +66,7 @@ void Decoder::restore(const Segment& segment, uint16_t* out) {
     }
 }
 
-// The region, or a copy that has OVERRUN bytes beyond its size.
+// Return the region, or a copy with OVERRUN readable bytes beyond its size.
 Region Decoder::roomy(const Region& region, Buffer& room) {
     if (region.readable - region.size >= OVERRUN) return region;
     room.resize(region.size + OVERRUN);
@@ -77,7 +77,7 @@ Region Decoder::roomy(const Region& region, Buffer& room) {
     return copy;
 }
 
-// The short way, where there is one.
+// Decode by the fast path; return false if it does not apply.
 bool Decoder::fused(const Segment& segment, bool want_target, uint16_t* out) {
 #ifdef CASSANDRA_HAVE_AVX512
     if (current_isa() < Isa::avx512 || (want_target && p_.absent_bits())) return false;
@@ -161,9 +161,9 @@ void Decoder::put_coded(const Segment& segment, uint16_t* out) {
 
 }  // namespace cassandra::codec
 
-// Decode segments `first` to `last` of a packed tensor of `count` values; `out` takes the first of
-// their values first. `directory` has five numbers for each segment. Returns OK (-1), FAILED, or
-// the cause of the error (place in cassandra_spec.golden.format.ERROR_CAUSES) of segment `*failed`.
+// Decode segments `first` to `last` of a packed tensor of `count` values; `out` begins with the
+// first of their values. `directory` has five numbers per segment. Returns OK (-1), FAILED, or the
+// cause of the error (index in cassandra_spec.golden.format.ERROR_CAUSES) in segment `*failed`.
 CASSANDRA_API int cassandra_decode(const cassandra::codec::Params* p, const uint8_t* speculation,
                                    int64_t speculation_size, const uint8_t* verification,
                                    int64_t verification_size, const uint32_t* directory,

@@ -1,23 +1,23 @@
-// Regions to values: what decodes the segments of a tensor.
+// Decoder of the segments of a tensor: regions to values.
 #pragma once
 
 #include "codec/kernels.h"
 
 namespace cassandra::codec {
 
-// A segment as a decoder takes it.
+// Input of a decoder: one segment.
 struct Segment {
     Region speculation, verification;
     int64_t count;
     bool has_mask;
 };
 
-// Decodes segments of one format after another.
+// Decode segments of one format, one after another.
 class Decoder {
   public:
     explicit Decoder(const Params& p) : p_(p), s_(p), k_(kernels()), walks_(walks()) {}
 
-    // Goes on with another tensor; false if that needs a decoder of its own.
+    // Switch to another tensor; return false if it needs another decoder.
     bool take(const Params& p) {
         const bool fits = p.scheme == p_.scheme && p.segment == p_.segment && p.beat == p_.beat &&
                           p.window == p_.window && p.codebook == p_.codebook && p.coded == p_.coded;
@@ -25,7 +25,7 @@ class Decoder {
         return fits;
     }
 
-    // A segment's values into out [count]. OK, or the Cause of the error.
+    // Decode a segment into out [count]. Return OK, or the Cause of the error.
     int decode(Segment segment, bool target, uint16_t* out);
 
   private:

@@ -1,4 +1,4 @@
-// Values to regions.
+// Encode values to regions.
 #include <algorithm>
 
 #include "codec/kernels.h"
@@ -7,7 +7,7 @@
 namespace cassandra::codec {
 namespace {
 
-// Rank of each exponent, 255 where a codebook has none.
+// Rank of each exponent, 255 for exponents that are not in the codebook.
 struct Ranks {
     uint8_t of[256];
     Ranks(const uint8_t* book, int size, uint8_t missing) {
@@ -16,7 +16,7 @@ struct Ranks {
     }
 };
 
-// Places of the totals that the caller gets: golden's stream names in the order of section 3.
+// Indices of the caller's totals: golden's stream names in the order of section 3.
 enum { BITS_MASK, BITS_EXPONENT, BITS_SIGN_HIGH, BITS_LOW, BITS_RESIDUE, BITS_CODES, BITS_PRUNED };
 
 class Encoder {
@@ -30,7 +30,7 @@ class Encoder {
         fields_.resize(2 * (p.segment + 2 * p.beat));
     }
 
-    // Encode a segment at `spec` and `ver`, which have room; gives the sizes of the regions.
+    // Encode a segment at `spec` and `ver`, which must have room; return the sizes of the regions.
     void encode(const uint16_t* values, const uint8_t* kept, const uint8_t* groups, int64_t count,
                 Region& spec, Region& ver, int64_t* bits, uint32_t& flags);
 
@@ -63,7 +63,7 @@ void Encoder::choose_kept(const uint16_t* values, const uint8_t* kept, int64_t c
 
 void Encoder::choose_groups(const uint16_t* values, const uint8_t* groups, int64_t count) {
     const int64_t size = ceil_div(count, p_.group);
-    store(s_.groups.data() + size, uint64_t{0});  // completes the last row
+    store(s_.groups.data() + size, uint64_t{0});  // pads the last row
     if (groups) {
         std::memcpy(s_.groups.data(), groups, size);
         store(s_.groups.data() + size, uint64_t{0});
@@ -72,7 +72,7 @@ void Encoder::choose_groups(const uint16_t* values, const uint8_t* groups, int64
     }
 }
 
-// signs, blocks and, in scheme exact, residue.
+// Make signs, blocks and, in scheme exact, residues.
 void Encoder::make_blocks(const uint16_t* values, int64_t count) {
     uint8_t* const dense = s_.magnitudes.data();
     k_.magnitudes(p_, values, s_.groups.data(), count, has_mask_ ? positional_.data() : dense);
@@ -89,13 +89,13 @@ void Encoder::make_blocks(const uint16_t* values, int64_t count) {
     }
     if (p_.exact()) k_.pack_residues(dense, s_.residues.data(), s_.kept, s_.residue.data());
     const int64_t blocks = ceil_div(s_.kept, p_.beat);
-    std::fill(dense + s_.kept, dense + blocks * p_.beat, 0);  // completes the last block
+    std::fill(dense + s_.kept, dense + blocks * p_.beat, 0);  // pads the last block
     for (int64_t i = s_.kept; i < blocks * p_.beat; ++i)
         s_.signs.data()[i / 8] &= static_cast<uint8_t>(~(1 << i % 8));
     k_.block(p_, dense, blocks, s_.highs.data(), s_.lows.data());
 }
 
-// Values that are stored whole.
+// Collect the values that are stored uncompressed.
 void Encoder::make_stored(const uint16_t* values, int64_t count) {
     uint8_t* const stored = s_.stored.data();
     const uint8_t* const windows = has_mask_ ? positional_.data() : s_.magnitudes.data();
@@ -109,7 +109,7 @@ void Encoder::make_stored(const uint16_t* values, int64_t count) {
     store(s_.pruned.data() + 2 * n, uint64_t{0});
 }
 
-// Codes of the exponents of kept values; their bits.
+// Write the codes of the exponents of kept values; return their bits.
 int64_t Encoder::make_codes(const uint16_t* values, int64_t count) {
     uint8_t *const ranks = s_.ranks.data(), *const all = has_mask_ ? positional_.data() : ranks;
     k_.look_up_exponents(values, count, ranks_.of, all);
@@ -126,7 +126,7 @@ void Encoder::make_coded(const uint16_t* values, int64_t count, int64_t* bits) {
     for (int64_t i = 0; i < n; ++i) {
         const uint16_t value = load<uint16_t>(fields_.data() + 2 * i);
         field[0] = static_cast<uint8_t>((value & 0x7F) | value >> 15 << 7);
-        field[1] = static_cast<uint8_t>(value >> 7);  // of an escape
+        field[1] = static_cast<uint8_t>(value >> 7);  // exponent byte of an escape
         field += 1 + (ranks[i] == p_.pruned_size);
     }
     store(field, uint64_t{0});
@@ -166,12 +166,12 @@ void Encoder::encode(const uint16_t* values, const uint8_t* kept, const uint8_t*
     bits[BITS_PRUNED] += s_.pruned_bits;
 }
 
-// Adds 1 for each value to `counts` at the place of its exponent, 256 further if `is_kept`. There
-// are four tables, as an entry that was just written has to be waited for.
+// Count exponents in `counts`, offset by 256 for values that `is_kept`. Four tables avoid waiting
+// for an entry that was just written.
 template <class IsKept>
 void count_exponents(const uint16_t* values, int64_t count, int64_t* counts, IsKept is_kept) {
     uint32_t tables[4][512] = {};
-    constexpr int64_t RUN = int64_t{1} << 30;  // of fewer than 2^32 in a table
+    constexpr int64_t RUN = int64_t{1} << 30;  // less than 2^32 per table
     for (int64_t first = 0; first < count; first += RUN) {
         const int64_t last = std::min(first + RUN, count);
         const auto place = [&](int64_t i) { return (values[i] >> 7 & 0xFF) + 256 * is_kept(i); };
@@ -190,7 +190,7 @@ void count_exponents(const uint16_t* values, int64_t count, int64_t* counts, IsK
 }  // namespace
 }  // namespace cassandra::codec
 
-// Most bytes of the regions of a segment of `count` values, with what a walk may touch beyond:
+// Maximum bytes of the regions of a segment of `count` values, including the overrun of walks:
 // speculation, then verification.
 CASSANDRA_API void cassandra_encode_room(const cassandra::codec::Params* p, int64_t count,
                                          int64_t* room) {
@@ -201,13 +201,13 @@ CASSANDRA_API void cassandra_encode_room(const cassandra::codec::Params* p, int6
     room[1] = whole + whole + 2 * whole + codes + p->superblock + SLACK;
 }
 
-// Encode `count` values of whole segments (the last may be short) one after another.
+// Encode `count` values of whole segments (the last may be short), one after another.
 //
-// `kept` (a byte for each value) and `groups` may be null. With `always_mask` each segment has a
-// mask stream. `speculation` and `verification` must have the room of cassandra_encode_room for
-// each segment; `directory` gets five numbers for each segment and `bits` is added to: mask,
-// exponent, sign_high, low, residue, pruned_exponent, pruned. `sizes` gets the bytes written. False
-// if it failed.
+// `kept` (one byte per value) and `groups` may be null. With `always_mask` every segment has a mask
+// stream. `speculation` and `verification` must have the room of cassandra_encode_room for each
+// segment. `directory` gets five numbers per segment. `bits` is incremented by the bits of mask,
+// exponent, sign_high, low, residue, pruned_exponent and pruned. `sizes` gets the bytes written.
+// Returns false on failure.
 CASSANDRA_API bool cassandra_encode(const cassandra::codec::Params* p, const uint16_t* values,
                                     const uint8_t* kept, const uint8_t* groups, int64_t count,
                                     int always_mask, uint8_t* speculation, uint8_t* verification,
@@ -237,8 +237,8 @@ CASSANDRA_API bool cassandra_encode(const cassandra::codec::Params* p, const uin
     });
 }
 
-// Adds the frequency of each exponent among values that `kept` (null: all) does not keep to the
-// first half of `counts`, among those that it keeps to the second.
+// Add the frequency of each exponent to `counts`: first half, values that are not in `kept` (null:
+// all are kept); second half, values that are.
 CASSANDRA_API void cassandra_count_exponents(const uint16_t* values, const uint8_t* kept,
                                              int64_t count, int64_t* counts) {
     using cassandra::codec::count_exponents;

@@ -1,4 +1,4 @@
-// Group exponents by the error of the draft: golden.choose_group_exponents.
+// Choose group exponents by the error of the draft, as golden.choose_group_exponents.
 #include <algorithm>
 
 #include "codec/kernels.h"
@@ -14,7 +14,7 @@ struct Group {
     const uint16_t* values;
     const uint8_t* kept;            // may be null
     const uint64_t* importance;     // may be null
-    const uint8_t *first, *second;  // magnitudes in the default exponent, and in one less
+    const uint8_t *first, *second;  // magnitudes in the default exponent and in one less
     int64_t count;
     int exponent;
 };
@@ -28,7 +28,7 @@ int importance_shift(const Group& g) {
     return std::max(0, bits - IMPORTANCE_BITS);
 }
 
-// Whether one exponent less brings the draft of the group closer.
+// Return true if an exponent one less reduces the group's draft error.
 bool is_closer(const Params& p, const Group& g) {
     const int shift = importance_shift(g), drop = p.truncated;
     int64_t costs[2] = {0, 0};
@@ -58,8 +58,8 @@ bool has_subnormal(const Group& g) {
 }  // namespace
 }  // namespace cassandra::codec
 
-// Exponents of the groups of `count` values, as golden.choose_group_exponents; `kept` and
-// `importance` (one for each value) may be null. False if it failed.
+// Choose exponents of the groups of `count` values, as golden.choose_group_exponents; `kept` and
+// `importance` (one per value) may be null. Returns false on failure.
 CASSANDRA_API bool cassandra_choose_group_exponents(const cassandra::codec::Params* p,
                                                     const uint16_t* values, const uint8_t* kept,
                                                     const uint64_t* importance, int64_t count,

@@ -1,8 +1,8 @@
-// What is done to whole streams. Each instruction set has a table of these; portable is the
+// Operations on whole streams. Each instruction set has a table of these; the portable one is the
 // reference, and all must agree bit for bit.
 //
-// Bitmaps have bit i in bit i % 8 of byte i / 8. Buffers may be overrun by SLACK bytes
-// when read, and by 64 when written.
+// Bit i of a bitmap is bit i % 8 of byte i / 8. Kernels may read SLACK bytes and write 64 bytes
+// past the end of buffers.
 #pragma once
 
 #include "codec/codec.h"
@@ -11,12 +11,12 @@ namespace cassandra::codec {
 
 namespace {
 
-// Puts codes after one another.
+// Concatenate codes.
 class CodeWriter {
   public:
     explicit CodeWriter(uint8_t* to) : start_(to), to_(to) {}
 
-    // `size` bits, at most 56.
+    // Append `size` bits, at most 56.
     void put(uint64_t codes, unsigned size) {
         word_ |= codes << at_;
         store(to_, word_);
@@ -28,7 +28,7 @@ class CodeWriter {
 
     void put_rank(unsigned rank) { put(uint64_t{1} << rank, rank + 1); }
 
-    // Ones after the codes; bits of these.
+    // Pad with ones; return the number of bits of the codes.
     int64_t finish() {
         store(to_, word_ | ~uint64_t{0} << at_);
         std::memset(to_ + 8, 0xFF, 64);
@@ -37,72 +37,75 @@ class CodeWriter {
 
   private:
     uint8_t *const start_, *to_;
-    uint64_t word_ = 0;  // what is not stored whole: fewer than 8 bits
+    uint64_t word_ = 0;  // pending bits, fewer than 8
     unsigned at_ = 0;
 };
 
 }  // namespace
 
 struct Kernels {
-    // Magnitudes of `blocks` blocks from their planes; without `lows` (may be null) those of
-    // sign_high alone, with the fill of `p`.
+    // Convert the planes of `blocks` blocks to magnitudes; without `lows` (may be null) use
+    // sign_high only, with the fill of `p`.
     void (*unblock)(const Params& p, const uint8_t* highs, const uint8_t* lows, int64_t blocks,
                     uint8_t* out);
-    // The inverse: planes of `blocks` blocks from whole magnitudes.
+    // Inverse of unblock: write the planes of `blocks` blocks from whole magnitudes.
     void (*block)(const Params& p, const uint8_t* magnitudes, int64_t blocks, uint8_t* highs,
                   uint8_t* lows);
-    // Ranks of the codes in `bytes` bytes; their number, or -1 if a run has `limit` zeros.
+    // Decode the codes in `bytes` bytes to ranks; return their number, or -1 if a run has `limit`
+    // zeros.
     int64_t (*ranks)(const uint8_t* codes, int64_t bytes, int limit, uint8_t* out);
-    // out[i] = table[in[i]], in[i] < 32; false if an in[i] is `size` or more.
+    // out[i] = table[in[i]], in[i] < 32; return false if any in[i] >= size.
     bool (*look_up)(const uint8_t* in, int64_t n, const uint8_t* table, int size, uint8_t* out);
-    // Bytes of the set bits of a bitmap of n to their positions; 0 elsewhere. And bits likewise.
+    // Expand bytes to the set bits of a bitmap of n positions, 0 elsewhere. Bits likewise.
     void (*spread)(const uint8_t* bitmap, int64_t n, const uint8_t* dense, uint8_t* out);
     void (*spread_bits)(const uint8_t* bitmap, int64_t n, const uint8_t* dense, uint8_t* out);
-    // The inverse; how many there are.
+    // Inverse of spread; return the number of bytes.
     int64_t (*gather)(const uint8_t* bitmap, int64_t n, const uint8_t* in, uint8_t* dense);
     int64_t (*gather_bits)(const uint8_t* bitmap, int64_t n, const uint8_t* in, uint8_t* dense);
     int64_t (*gather_words)(const uint8_t* bitmap, int64_t n, const uint16_t* in, uint8_t* dense);
-    // Words of `dense` to the set bits of a bitmap; the others stay.
+    // Write words of `dense` to the set bits of a bitmap; other positions stay unchanged.
     void (*put_words)(const uint8_t* bitmap, int64_t n, const uint8_t* dense, uint16_t* out);
-    // Values of all positions. Without `mask` (may be null) all are kept; pruned ones become 0.
+    // Restore the values of all positions. Without `mask` (may be null) all are kept; pruned ones
+    // become 0.
     void (*restore_unary)(const uint8_t* magnitudes, const uint8_t* exponents, const uint8_t* signs,
                           const uint8_t* mask, int64_t n, uint16_t* out);
     void (*restore_group)(const uint8_t* magnitudes, const uint8_t* groups, int group,
                           const uint8_t* signs, const uint8_t* mask, int64_t n, uint16_t* out);
-    // Scheme exact: `stored` gets the positions that are pruned or escapes. False if a window is
-    // broken.
+    // Scheme exact: `stored` gets the positions that are pruned or escapes. Return false for an
+    // invalid window.
     bool (*restore_exact)(const uint8_t* windows, const uint8_t* residues, const uint8_t* groups,
                           int group, const uint8_t* signs, const uint8_t* mask, int64_t n,
                           uint16_t* out, uint8_t* stored);
-    // Residues of windows from their bits, one byte each; and the inverse, which gives bits.
+    // Unpack residues of windows from bits to one byte each; the inverse returns the number of
+    // bits.
     void (*unpack_residues)(const uint8_t* windows, int64_t n, const uint8_t* bits, uint8_t* out);
     int64_t (*pack_residues)(const uint8_t* windows, const uint8_t* residues, int64_t n,
                              uint8_t* bits);
     // out[i] = table[exponent of values[i]].
     void (*look_up_exponents)(const uint16_t* values, int64_t n, const uint8_t* table,
                               uint8_t* out);
-    // Codes of ranks below 32, and ones after them; how many bits the codes have.
+    // Write the codes of ranks below 32, padded with ones; return the number of bits of the codes.
     int64_t (*code)(const uint8_t* ranks, int64_t n, uint8_t* out);
-    // Positions whose exponent has a true entry, and which `kept` (may be null) keeps; how many
-    // there are.
+    // Select the positions whose exponent has a true entry and that `kept` (may be null) keeps;
+    // return their number.
     int64_t (*choose)(const uint16_t* values, const uint8_t* kept, const uint8_t* wanted, int64_t n,
                       uint8_t* bitmap);
     void (*signs)(const uint16_t* values, int64_t n, uint8_t* bitmap);
-    // Default group exponents of values that `mask` (may be null) keeps.
+    // Choose default group exponents of values that `mask` (may be null) keeps.
     void (*group_exponents)(const Params& p, const uint16_t* values, const uint8_t* mask, int64_t n,
                             uint8_t* groups);
-    // Mantissas; aligned significands or windows of positions.
+    // Compute mantissas; aligned significands or windows of positions.
     void (*magnitudes)(const Params& p, const uint16_t* values, const uint8_t* groups, int64_t n,
                        uint8_t* out);
-    // Residue fields of positions, meaningless where the window has none.
+    // Compute residue fields of positions, undefined where the window has none.
     void (*residue_fields)(const uint16_t* values, const uint8_t* windows, int64_t n, uint8_t* out);
-    // Positions that are stored whole, from windows and residue fields of positions: those that
-    // `mask` (may be null) does not keep, and escapes.
+    // Find the positions that are stored uncompressed, from their windows and residue fields: those
+    // that `mask` (may be null) does not keep, and escapes.
     void (*escapes)(const uint8_t* windows, const uint8_t* fields, const uint8_t* mask, int64_t n,
                     uint8_t* stored);
 };
 
-// Kernels of the instruction set in use.
+// Kernels of the selected instruction set.
 const Kernels& kernels();
 const Walks& walks();
 
@@ -119,9 +122,9 @@ extern const Kernels codec_kernels;
 extern const Walks codec_walks;
 }  // namespace avx512
 
-// The short ways. Each decodes a segment at once, or is false if that must be done
-// the other way (which finds any error). Regions have OVERRUN bytes beyond their size that may be
-// read; `out` may be written to all the same.
+// Fast paths. Each decodes a whole segment, or returns false if the slow path must decode it (which
+// also finds any error). Regions have OVERRUN readable bytes beyond their size; `out` may be
+// written even on failure.
 //
 // Without a mask: drafts of mx and exact, and targets of mx; `ver` is null for a draft.
 bool fused_avx512(const Params& p, const Region& spec, const Region* ver, int64_t count,
@@ -135,7 +138,7 @@ bool fused_exact_masked_avx512(const Params& p, const Region& spec, const Region
 // Targets of unary with coded exponents of pruned values.
 bool fused_coded_avx512(const Params& p, const Region& spec, const Region& ver, bool has_mask,
                         int64_t count, Streams& s, uint16_t* out);
-// Segments with a mask, and unary with or without one, not those; `ver` is null for a draft.
+// Other segments with a mask, and unary with or without one; `ver` is null for a draft.
 bool fused_masked_avx512(const Params& p, const Region& spec, const Region* ver, bool has_mask,
                          int64_t count, Streams& s, uint16_t* out);
 

@@ -1,5 +1,4 @@
-// Kernels without vectors: the reference of the others, and what AVX2 has, with pdep and pext where
-// they help.
+// Kernels without vectors: the reference for the others, and the AVX2 versions with pdep and pext.
 #include "codec/kernels.h"
 
 #ifdef __BMI2__
@@ -18,7 +17,7 @@ static inline void set_bit(uint8_t* bitmap, int64_t i, bool value) {
     bitmap[i / 8] |= static_cast<uint8_t>(value << i % 8);
 }
 
-// A bitmap of what `has` says of each of n places, in order.
+// Build a bitmap by calling `has` for each of n positions, in order.
 template <class Has> static inline void make_bitmap(int64_t n, uint8_t* bitmap, Has has) {
     for (int64_t first = 0; first < n; first += 8) {
         const int64_t last = std::min<int64_t>(n - first, 8);
@@ -63,7 +62,7 @@ void block(const Params& p, const uint8_t* magnitudes, int64_t blocks, uint8_t* 
 
 int64_t ranks(const uint8_t* codes, int64_t bytes, int limit, uint8_t* out) {
     int64_t found = 0;
-    int zeros = 0, most = 0;  // before this word, fewer than `limit`; of any code
+    int zeros = 0, most = 0;  // before this word, less than `limit`; longest of any code
     for (int64_t at = 0; at < bytes; at += 8) {
         const int size = static_cast<int>(std::min<int64_t>(bytes - at, 8)) * 8;
         int next = 0;  // place after the last one
@@ -92,7 +91,7 @@ bool look_up(const uint8_t* in, int64_t n, const uint8_t* table, int size, uint8
 
 #ifdef __BMI2__
 
-// All bits of the bytes, or words, of the lowest bits that are set.
+// Expand the lowest set bits to whole bytes or words of ones.
 static inline uint64_t byte_mask(uint64_t bits) {
     return _pdep_u64(bits, 0x0101010101010101) * 0xFF;
 }
@@ -100,7 +99,7 @@ static inline uint64_t word_mask(uint64_t bits) {
     return _pdep_u64(bits, 0x0001000100010001) * 0xFFFF;
 }
 
-// The 8 bits from place `i` on.
+// Return the 8 bits from place `i` on.
 static inline uint64_t byte_at(const uint8_t* bitmap, int64_t n, int64_t i) {
     return bitmap[i / 8] & lanes64(n, i);
 }
@@ -123,7 +122,7 @@ int64_t gather(const uint8_t* bitmap, int64_t n, const uint8_t* in, uint8_t* den
     return dense - start;
 }
 
-// Four words at a time; those at the end one at a time.
+// Gather four words at a time; at the end one at a time.
 int64_t gather_words(const uint8_t* bitmap, int64_t n, const uint16_t* in, uint8_t* dense) {
     uint8_t* const start = dense;
     int64_t i = 0;
@@ -313,7 +312,7 @@ void group_exponents(const Params& p, const uint16_t* values, const uint8_t* mas
             const bool subnormal = p.exact() & (exponent == 0) & ((values[i] & 0x7F) != 0);
             const int least = subnormal
                                   ? SUBNORMAL_FLOOR
-                                  : exponent;  // no branch on the mask: it would be guessed wrong
+                                  : exponent;  // no branch on the mask, which would be mispredicted
             most = std::max(most, is_kept(mask, i) & (exponent != 255) ? least : 1);
         }
         *groups++ = static_cast<uint8_t>(most);

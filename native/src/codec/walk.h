@@ -1,7 +1,7 @@
 // The demand schedule of docs/format.md, section 6, for both directions.
 //
-// Compiled once for each instruction set, in a namespace of its own. Before it is included, that
-// namespace must have
+// Compiled once per instruction set, in a namespace of its own. Before including it, define in that
+// namespace:
 //
 //   LowPlanes: of Params; add<B>(lows, windows) adds the low bits of one block to its windows.
 //
@@ -25,7 +25,7 @@ static inline int ones(uint64_t word) { return __builtin_popcountll(word); }
 
 static inline uint64_t low_bits(int n) { return n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1; }
 
-// One segment, one region.
+// Walk over one region of one segment.
 template <class Row, bool ENCODE> class Walk {
   public:
     Walk(const Params& p, Region& region, Streams& s, int64_t count, bool has_mask)
@@ -44,8 +44,8 @@ template <class Row, bool ENCODE> class Walk {
         window_masks_[1] = bits > 64 ? low_bits(bits - 64) : 0;
     }
 
-    // The members are copies, and stay in registers: bytes that are stored could be anything that
-    // a reference names.
+    // Local copies of the members stay in registers: the compiler must assume that byte stores
+    // alias references.
     INLINE int speculation();
     INLINE int verification();
 
@@ -59,7 +59,7 @@ template <class Row, bool ENCODE> class Walk {
     static constexpr int R = sizeof(Row);
     static constexpr int B = bits_of<Row>;
 
-    // Move `size` bytes between the region and a stream; false if the region is too short.
+    // Copy `size` bytes between the region and a stream; return false if the region is too short.
     INLINE bool move(uint8_t* stream, int64_t size) {
         uint8_t* const here = region_ + at_;
         if constexpr (ENCODE) {
@@ -92,7 +92,7 @@ template <class Row, bool ENCODE> class Walk {
         return true;
     }
 
-    // Rows until `level`, the bits that are not used yet, is `need`, which are then used.
+    // Copy rows until `level`, the number of unused bits, is at least `need`; then use `need` bits.
     INLINE bool take_bits(uint8_t* stream, int64_t need, int64_t& level, int64_t& bytes) {
         if (level < need) {
             const int64_t size = ceil_div(need - level, B) * R;
@@ -255,7 +255,7 @@ template <class Row, bool ENCODE> int Walk<Row, ENCODE>::take_pruned(int64_t bea
     return take_bits(pruned_, need, pruned_level_, pruned_bytes_) ? OK : CAUSE_SHORT;
 }
 
-// Ranks of a window of pruned_exponent, as they are needed to know the size of values.
+// Decode the ranks of a window of pruned_exponent as they are needed, to find the size of values.
 template <class Row, bool ENCODE> int Walk<Row, ENCODE>::read_ranks(const uint8_t* window) {
     for (int i = 0; i < window_bytes_; ++i) {
         for (int bit = 0; bit < 8; ++bit) {

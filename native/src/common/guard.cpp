@@ -14,5 +14,5 @@ void cassandra::keep_error(const char* text) noexcept {
     std::strncpy(text_of_error, text, sizeof text_of_error - 1);
 }
 
-// Why the last call of this thread failed.
+// Return the error message of this thread's last failed call.
 CASSANDRA_API const char* cassandra_error() { return text_of_error; }

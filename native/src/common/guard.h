@@ -1,4 +1,4 @@
-// No exception may leave an entry point.
+// Exceptions must not leave an entry point.
 #pragma once
 
 #include <exception>
@@ -6,12 +6,12 @@
 
 namespace cassandra {
 
-// What entry points return that could not finish; cassandra_error() says why.
+// Returned by entry points that failed; cassandra_error() returns the message.
 constexpr int FAILED = -2;
 
 void keep_error(const char* text) noexcept;
 
-// Runs what may throw; false if it threw.
+// Run work that may throw; return false if it threw.
 template <class Work> bool attempt(Work work) noexcept {
     try {
         work();

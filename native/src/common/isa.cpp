@@ -57,7 +57,7 @@ CASSANDRA_API int cassandra_isa_best() { return static_cast<int>(cassandra::best
 
 CASSANDRA_API int cassandra_isa() { return static_cast<int>(cassandra::current_isa()); }
 
-// The caller (native/library.py) has checked that it is at most cassandra_isa_best().
+// The caller (native/library.py) has checked that isa <= cassandra_isa_best().
 CASSANDRA_API void cassandra_set_isa(int isa) {
     cassandra::chosen.store(isa, std::memory_order_relaxed);
 }

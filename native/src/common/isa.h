@@ -1,7 +1,7 @@
-// Which kernels run: the instruction sets of native/build.py, chosen once and switchable by tests.
+// Kernel dispatch: the instruction sets of native/build.py, selected once and switchable by tests.
 #pragma once
 
-// Entry points that Python sees. Everything else is hidden.
+// Exported functions, called from Python. All other symbols are hidden.
 #define CASSANDRA_API extern "C" __attribute__((visibility("default")))
 
 namespace cassandra {
@@ -9,10 +9,10 @@ namespace cassandra {
 // Same order as ISA_FLAGS in native/build.py. A level includes those before it.
 enum class Isa : int { portable = 0, avx2 = 1, avx512 = 2, avx512bf16 = 3 };
 
-// The best that the processor has and the compiler knew.
+// The best instruction set that both processor and compiler support.
 Isa best_isa();
 
-// `table` of the best instruction set in use for which it is compiled.
+// Return `table` of the best compiled instruction set that is not above the selected one.
 #ifdef CASSANDRA_HAVE_AVX512
 #define CASSANDRA_OF_AVX512(table) \
     if (current_isa() >= Isa::avx512) return avx512::table;
@@ -28,7 +28,7 @@ Isa best_isa();
 #define CASSANDRA_RETURN_BEST(table) \
     CASSANDRA_OF_AVX512(table) CASSANDRA_OF_AVX2(table) return portable::table
 
-// The one in use; best_isa() until cassandra_set_isa says otherwise.
+// The selected instruction set; best_isa() until cassandra_set_isa is called.
 Isa current_isa();
 
 }  // namespace cassandra

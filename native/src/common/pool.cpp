@@ -11,10 +11,10 @@
 namespace cassandra {
 namespace {
 
-constexpr int SPINS = 4000;  // pauses at most: 40 to 200 microseconds, by processor
+constexpr int SPINS = 4000;  // maximum pauses: 40 to 200 microseconds, by processor
 constexpr size_t LINE = 64;
 constexpr int FEWEST = 32;
-constexpr std::chrono::microseconds SHORT(300);  // sleep that more spinning would have spared
+constexpr std::chrono::microseconds SHORT(300);  // a sleep this short should have been a spin
 
 inline void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -79,7 +79,7 @@ Pool::Pool(int threads, bool pin) : threads_(threads) {
         for (int thread = 1; thread < threads; ++thread)
             workers_.emplace_back([this, thread] { work(thread); });
     } catch (...) {
-        end();  // those that have begun
+        end();  // ends the threads that have started
         throw;
     }
 }

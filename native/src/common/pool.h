@@ -1,4 +1,4 @@
-// Threads that are kept between jobs, and a barrier that costs about a microsecond.
+// A thread pool that is kept between jobs, with a barrier that takes about a microsecond.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace cassandra {
 
-// Memory that will be read soon, to be fetched while there is nothing else to do.
+// Memory to prefetch while waiting, because it is read next.
 struct Ahead {
     const uint8_t* data = nullptr;
     size_t bytes = 0;
@@ -20,16 +20,16 @@ struct Ahead {
 
 // A counter that threads wait on: they spin for a while, then sleep.
 //
-// Spinning pays only while the others run at the same time. A wait that took long all the same
-// halves the time that this event spins, a short one restores it: on a machine with more runnable
-// threads than cores nobody burns the core that the last thread needs.
+// Spinning pays only if the other threads run at the same time. A wait that still took long halves
+// the spin time of this event; a short wait restores it. On a machine with more runnable threads
+// than cores, waiting threads thus do not occupy the core that the last thread needs.
 class Event {
   public:
     Event();
     uint32_t value() const { return value_.load(std::memory_order_acquire); }
-    // Returns when the value is no longer `seen`; asks the memory for `ahead` meanwhile.
+    // Return when the value is no longer `seen`; prefetch `ahead` meanwhile.
     void wait(uint32_t seen, Ahead ahead = {});
-    // Adds one, and wakes who sleeps.
+    // Increment the value and wake all waiting threads.
     void advance();
 
   private:
@@ -40,20 +40,20 @@ class Event {
     std::atomic<int> spins_;
 };
 
-// The caller is thread 0 of every job; the others are kept waiting between jobs.
+// The caller is thread 0 of every job; the other threads wait between jobs.
 class Pool {
   public:
-    // Threads are pinned to the processors that the process may use, one each, if `pin` says so and
-    // there are enough; the caller for the duration of a job alone.
+    // With `pin`, each thread is pinned to one of the process's processors if there are enough of
+    // them; the caller only for the duration of a job.
     Pool(int threads, bool pin);
     ~Pool();
     Pool(const Pool&) = delete;
     Pool& operator=(const Pool&) = delete;
 
     int threads() const { return threads_; }
-    // Runs job(thread) on all threads; returns when all have ended. A job must not throw.
+    // Run job(thread) on all threads; return when all have ended. A job must not throw.
     void run(const std::function<void(int)>& job);
-    // Within a job, called by all threads: returns when all have called.
+    // Called by all threads of a job: return when all have called.
     void barrier(Ahead ahead = {});
 
   private:
@@ -62,7 +62,7 @@ class Pool {
     void pin_thread(int thread);
 
     const int threads_;
-    std::vector<int> processors_;  // one for each thread; none: not pinned
+    std::vector<int> processors_;  // one for each thread; empty: not pinned
     const std::function<void(int)>* job_ = nullptr;
     bool ends_ = false;
     Event begun_, passed_;

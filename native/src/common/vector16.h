@@ -1,9 +1,9 @@
-// Sixteen floats at a time, for kernels that are written once and compiled for each instruction
+// Vectors of sixteen floats, for kernels that are written once and compiled for each instruction
 // set.
 //
-// Lanes are independent and sums go through sum() in one order, so a result depends on the
-// instruction set only through madd(): one rounding with AVX-512, two elsewhere. Portable and AVX2
-// therefore agree bit for bit.
+// Lanes are independent and sum() has one fixed order, so a result depends on the instruction set
+// only through madd(): one rounding with AVX-512, two elsewhere. Portable and AVX2 therefore agree
+// bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -36,13 +36,13 @@ static inline V16 madd(V16 a, V16 b, V16 c) { return {_mm512_fmadd_ps(a.v, b.v, 
 static inline bool any_above(V16 a, float x) {
     return _mm512_cmp_ps_mask(a.v, _mm512_set1_ps(x), _CMP_GT_OQ) != 0;
 }
-// Pairs of BF16: the first number of each, and the second.
+// Load pairs of BF16: the first numbers and the second numbers.
 static inline void load_pairs(const uint16_t* p, V16& first, V16& second) {
     const __m512i bits = _mm512_loadu_si512(p);
     first.v = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
     second.v = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(-0x10000)));
 }
-// 2 to the power of the integers in the low bits of a (exponents that make normal numbers).
+// Raise 2 to the power of the integers in the low bits of a (exponents of normal numbers).
 static inline V16 power_of_two(V16 a) {
     const __m512i n = _mm512_add_epi32(_mm512_castps_si512(a.v), _mm512_set1_epi32(127));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(n, 23))};
@@ -78,7 +78,7 @@ static inline bool any_above(V16 a, float x) {
     const __m256 low = _mm256_cmp_ps(a.low, bound, _CMP_GT_OQ);
     return _mm256_movemask_ps(_mm256_or_ps(low, _mm256_cmp_ps(a.high, bound, _CMP_GT_OQ))) != 0;
 }
-// Pairs of BF16: the first number of each, and the second.
+// Load pairs of BF16: the first numbers and the second numbers.
 static inline void load_pairs(const uint16_t* p, __m256& first, __m256& second) {
     const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     first = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
@@ -154,7 +154,7 @@ static inline V16 power_of_two(V16 a) {
 
 #endif
 
-// The sum of the lanes: halves, quarters, and so on.
+// Return the sum of the lanes: halves are added, then quarters, and so on.
 static inline float sum(V16 a) {
     float lane[16];
     store(lane, a);
@@ -171,11 +171,11 @@ static inline float largest(V16 a) {
     return found;
 }
 
-// e to the power of x, within about 2 units in the last place; x below -87 gives about 1e-38, and
-// NaN gives NaN: min and max return their second argument if one is NaN.
+// Return e^x within about 2 units in the last place. x below -87 gives about 1e-38. NaN gives NaN,
+// because min and max return their second argument if one is NaN.
 static inline V16 exponential(V16 x) {
     x = min(set(88.0f), max(set(-87.0f), x));
-    const V16 magic = set(12582912.0f);  // 1.5 * 2^23: its sum with t has round(t) in the low bits
+    const V16 magic = set(12582912.0f);  // 1.5 * 2^23: adding t puts round(t) in the low bits
     const V16 shifted = madd(x, set(1.44269504f), magic);
     const V16 n = sub(shifted, magic);
     V16 r = madd(n, set(-0.693359375f), x);
@@ -188,7 +188,8 @@ static inline V16 exponential(V16 x) {
     return mul(p, power_of_two(shifted));
 }
 
-// bound * tanh(x / bound). Zero times what is not finite is NaN; tanh would hide it.
+// Return bound * tanh(x / bound). A product with zero turns infinities into NaN, which tanh would
+// hide.
 static inline V16 soft_cap(V16 x, V16 bound) {
     const V16 one = set(1.0f), two = set(2.0f);
     const V16 power = exponential(mul(two, div(x, bound)));

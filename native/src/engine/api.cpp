@@ -1,11 +1,11 @@
-// What native/engine_binding.py calls. Arguments have been checked there.
+// Entry points for native/engine_binding.py, which has checked the arguments.
 #include "common/guard.h"
 #include "common/isa.h"
 #include "engine/engine.h"
 
 using namespace cassandra;
 
-// Null if it cannot be made.
+// Returns null on failure.
 CASSANDRA_API void* cassandra_engine_new(const ModelShape* shape, const LayerShape* layers,
                                          const float* frequencies, const float* rope_scales,
                                          const uint16_t* embedding, int threads, int pin) {
@@ -18,7 +18,7 @@ CASSANDRA_API void* cassandra_engine_new(const ModelShape* shape, const LayerSha
 CASSANDRA_API void cassandra_engine_free(void* engine) { delete static_cast<Engine*>(engine); }
 
 // Layer `layers` is the head. `form` and `group` are those of linear/linear.h; returns the form
-// that it got, or FAILED.
+// used, or FAILED.
 CASSANDRA_API int cassandra_engine_set_matrix(void* engine, int layer, int slot, int draft,
                                               const uint16_t* values, int outputs, int inputs,
                                               int form, int group) {
@@ -32,7 +32,7 @@ CASSANDRA_API int cassandra_engine_set_matrix(void* engine, int layer, int slot,
     return got;
 }
 
-// Where the part of a matrix that a thread reads begins; its size into `bytes`.
+// Returns the start of the part of a matrix that a thread reads, and its size in `bytes`.
 CASSANDRA_API const uint8_t* cassandra_engine_part(void* engine, int layer, int slot, int draft,
                                                    int thread, size_t* bytes) {
     const Pass pass = draft ? Pass::draft : Pass::target;
@@ -52,14 +52,14 @@ CASSANDRA_API int cassandra_engine_set_vector(void* engine, int layer, int slot,
         [&] { static_cast<Engine*>(engine)->vector(layer, slot).assign(values, values + count); });
 }
 
-// --- targets that are read whenever they are used (stream/source.h) ---
+// --- streamed targets (stream/source.h) ---
 
 CASSANDRA_API int cassandra_engine_stream_open(void* engine, const char* path) {
     return attempt([&] { static_cast<Engine*>(engine)->source(path); });
 }
 
-// Number of a packed tensor of `count` values whose arrays begin at two places of the file, or
-// FAILED. `directory` has five numbers for each segment.
+// Returns the number of a packed tensor of `count` values whose arrays begin at two places of the
+// file, or FAILED. `directory` has five numbers per segment.
 CASSANDRA_API int cassandra_engine_stream_tensor(void* engine, const char* name,
                                                  const codec::Params* params, int64_t count,
                                                  const uint32_t* directory, int64_t segments,
@@ -85,7 +85,7 @@ CASSANDRA_API int cassandra_engine_stream_matrix(void* engine, int layer, int sl
     });
 }
 
-// A tensor, or (below 0) BF16 at a place of the file.
+// Sets the embedding: a tensor, or (below 0) BF16 at a place of the file.
 CASSANDRA_API int cassandra_engine_stream_embedding(void* engine, int tensor, int64_t place,
                                                     int columns) {
     return attempt(
@@ -104,7 +104,7 @@ CASSANDRA_API void cassandra_engine_stream_figures(void* engine, stream::Figures
     *figures = static_cast<Engine*>(engine)->source().figures();
 }
 
-// The best token of the last position, -1 if no logits are wanted; or FAILED, NOT_FINITE.
+// Returns the top token of the last position, -1 if no logits are wanted, FAILED or NOT_FINITE.
 CASSANDRA_API int cassandra_engine_forward(void* engine, const int32_t* tokens, int count,
                                            int position, int draft, int sinks, int start, int rows,
                                            int wanted, float* logits) {
@@ -117,8 +117,8 @@ CASSANDRA_API int cassandra_engine_forward(void* engine, const int32_t* tokens, 
     return best;
 }
 
-// One pass over rows of any slots: best [wanted] of the last rows, logits [drawn, vocabulary] of
-// the last of them. 0, or FAILED, NOT_FINITE.
+// Runs one pass over rows of any slots: best [wanted] of the last rows, logits [drawn, vocabulary]
+// of the last of them. Returns 0, FAILED or NOT_FINITE.
 CASSANDRA_API int cassandra_engine_run_rows(void* engine, const PassRow* rows, int count, int draft,
                                             int wanted, int32_t* best, int drawn, float* logits) {
     const Pass pass = draft ? Pass::draft : Pass::target;
@@ -130,12 +130,12 @@ CASSANDRA_API int cassandra_engine_run_rows(void* engine, const PassRow* rows, i
     return !done ? FAILED : finite ? 0 : NOT_FINITE;
 }
 
-// Copies the keys and values of the first positions of a slot to another one.
+// Copies the keys and values of the first positions of a slot to another slot.
 CASSANDRA_API void cassandra_engine_copy_positions(void* engine, int from, int to, int count) {
     static_cast<Engine*>(engine)->copy_positions(from, to, count);
 }
 
-// 0, or FAILED, NOT_FINITE.
+// Returns 0, FAILED or NOT_FINITE.
 CASSANDRA_API int cassandra_engine_round(void* engine, const int32_t* history, int position,
                                          const RoundRequest* request, RoundResult* result) {
     bool finite = false;
@@ -145,29 +145,29 @@ CASSANDRA_API int cassandra_engine_round(void* engine, const int32_t* history, i
     return !done ? FAILED : finite ? 0 : NOT_FINITE;
 }
 
-// Logits of the last pass [rows that have some, vocabulary], until the next one.
+// Returns the last pass's logits [rows with logits, vocabulary], valid until the next pass.
 CASSANDRA_API const float* cassandra_engine_logits(void* engine) {
     return static_cast<Engine*>(engine)->logits();
 }
 
-// Keeps the keys and values of the rows of a verification that are accepted, ascending.
+// Keeps the keys and values of the accepted rows of a verification, ascending.
 CASSANDRA_API void cassandra_engine_keep(void* engine, int slot, int position, const int32_t* rows,
                                          int count) {
     static_cast<Engine*>(engine)->keep(slot, position, rows, count);
 }
 
-// Begins a sequence: low drafters forget the last one.
+// Starts a sequence: resets the low drafters.
 CASSANDRA_API void cassandra_engine_begin(void* engine) {
     static_cast<Engine*>(engine)->low().reset();
 }
 
-// The orders of a table of n-grams, from the highest down. False if there is no memory.
+// Sets the orders of an n-gram table, from the highest down. Returns false if out of memory.
 CASSANDRA_API int cassandra_engine_set_table(void* engine, const TableOrder* orders, int count) {
     return attempt([&] { static_cast<Engine*>(engine)->low().set_table(orders, count); });
 }
 
-// A low drafter alone, which has seen `count` tokens; for tests. Writes at most limits->count nodes
-// and returns how many, or FAILED.
+// Runs a low drafter on `count` tokens, for tests. Writes at most limits->count nodes and returns
+// their number, or FAILED.
 CASSANDRA_API int cassandra_low_tree(const int32_t* tokens, int count, const TableOrder* orders,
                                      int order_count, const int32_t* seen, int seen_count,
                                      const int32_t* tail, int tail_count, const TreeLimits* limits,
@@ -190,30 +190,30 @@ CASSANDRA_API size_t cassandra_engine_position_bytes(void* engine) {
 
 // --- sealed keys and values (attention/sealed.h) ---
 
-// How chunks are sealed; before the first one is.
+// Sets the form of sealed chunks; must be called before the first is sealed.
 CASSANDRA_API void cassandra_engine_set_sealed_form(void* engine, const SealedForm* form) {
     static_cast<Engine*>(engine)->cache().set_form(*form);
 }
 
-// The first chunk in BF16 of those that end before a position, or -1.
+// Returns the first chunk in BF16 of those that end before a position, or -1.
 CASSANDRA_API int cassandra_engine_unsealed(void* engine, int slot, int position) {
     return static_cast<Engine*>(engine)->cache().unsealed(slot, position);
 }
 
-// BF16 [keys and values, layers, CHUNK, heads, head size] of a chunk, as target or draft read it.
+// Reads BF16 [keys and values, layers, CHUNK, heads, head size] of a chunk, as target or draft.
 CASSANDRA_API int cassandra_engine_read_chunk(void* engine, int slot, int chunk, int draft,
                                               uint16_t* out) {
     return attempt(
         [&] { static_cast<Engine*>(engine)->cache().read(slot, chunk, draft != 0, out); });
 }
 
-// Seals a chunk: what target and draft read of it, as cassandra_engine_read_chunk writes it.
+// Seals a chunk with the values of target and draft, in the layout of cassandra_engine_read_chunk.
 CASSANDRA_API int cassandra_engine_seal(void* engine, int slot, int chunk, const uint16_t* target,
                                         const uint16_t* draft) {
     return attempt([&] { static_cast<Engine*>(engine)->seal(slot, chunk, target, draft); });
 }
 
-// Bytes of keys and values that are held now.
+// Returns the bytes of keys and values held.
 CASSANDRA_API size_t cassandra_engine_cache_bytes(void* engine) {
     return static_cast<Engine*>(engine)->cache().held_bytes();
 }

@@ -1,5 +1,5 @@
 // Attention of a pass. Rows of a slot form groups that share each load of keys and values. Threads
-// share the chunks of all groups and heads of keys and values, one run of chunks each.
+// divide the chunks of all groups and KV heads among them, one run of chunks each.
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 namespace cassandra {
 namespace {
 
-// A chunk, by its first position, and the positions of it that rows may see.
+// A chunk, by its first position, and its range of positions that rows may attend to.
 struct Piece {
     int start;
     Span seen;
@@ -40,14 +40,14 @@ class Pieces {
     int counts_[2] = {0, 0};
 };
 
-// Chunks of one group and one head; `mine` are those of a thread.
+// Chunks of one group and one head; `mine` is the thread's range.
 struct Item {
     const RowGroup& group;
     int head;
     const Pieces& pieces;
-    int64_t offset;  // of its first chunk in the work of a pass
+    int64_t offset;  // of its first chunk in the pass's work
 
-    // The first chunk that begins at a place of the work or behind it.
+    // Return the first chunk that begins at or after a place of the work.
     int chunk_at(int64_t place) const {
         const int64_t before = std::max<int64_t>(place - offset, 0);
         return static_cast<int>(
@@ -80,7 +80,7 @@ class Engine::Attention {
         each_item([&](const Item& item) { total_ = item.offset + work(item); });
     }
 
-    // The thread's chunks. What is whole is finished.
+    // Process the thread's chunks; finish the items that belong to it alone.
     void run() {
         each_item([&](const Item& item) {
             const Span mine = chunks_of(item, thread_);
@@ -93,7 +93,7 @@ class Engine::Attention {
         });
     }
 
-    // Whether threads share the chunks of an item: then merge() comes behind a barrier.
+    // Return true if threads share the chunks of an item: merge() then follows a barrier.
     bool shared() const {
         bool found = false;
         each_item([&](const Item& item) {
@@ -103,7 +103,7 @@ class Engine::Attention {
         return found;
     }
 
-    // Merges the chunks that follow the thread's own, which is the first, and finishes.
+    // Merge the chunks that follow the thread's own first chunk, and finish the item.
     void merge() {
         each_item([&](const Item& item) {
             const Span mine = chunks_of(item, thread_);
@@ -137,14 +137,14 @@ class Engine::Attention {
                 item.chunk_at(total_ * (thread + 1) / threads)};
     }
 
-    // The thread that has the first chunk of an item.
+    // Return the thread that has the first chunk of an item.
     int thread_of(const Item& item) const {
         int thread = 0;
         while (chunks_of(item, thread).last == 0) ++thread;
         return thread;
     }
 
-    // What a row sees by its length and the window of the layer.
+    // Return the span that a row attends to, given its length and the layer's window.
     Span span_of(int row) const {
         const int length = trees_.position(row) + 1;
         const int window = engine_.layer_shapes_[layer_].window;
@@ -166,7 +166,7 @@ class Engine::Attention {
         return engine_.cache_.chunk(item.group.slot, layer_, item.head, position);
     }
 
-    // Queries of the rows, rotated and scaled.
+    // Prepare the queries of the rows: rotate and scale them.
     void prepare(const Item& item) {
         const ModelShape& shape = engine_.shape_;
         const float* weight = engine_.head_norm(layer_, VECTOR_Q_NORM);
@@ -185,7 +185,7 @@ class Engine::Attention {
         return (static_cast<size_t>(row) * engine_.shape_.heads + head) * engine_.shape_.head_size;
     }
 
-    // Positions before the last block that rows of a tree share as a whole.
+    // Return the number of positions that all rows of a tree share, in whole blocks.
     int shared_positions(const RowGroup& group) const {
         return trees_.starts[group.rows[0]] / BLOCK * BLOCK;
     }
@@ -196,7 +196,7 @@ class Engine::Attention {
         return {keys, keys + size / 2, padded_};
     }
 
-    // The last blocks of each row, in the order of positions.
+    // Copy the last blocks of each row in the order of positions.
     void copy_branches(const Item& item) {
         const int start = trees_.starts[item.group.rows[0]], before = shared_positions(item.group);
         const ChunkCache last = chunk(item, before).from(before % CHUNK);
@@ -212,7 +212,7 @@ class Engine::Attention {
         }
     }
 
-    // A chunk in BF16: of one that is sealed, the blocks that rows see.
+    // Return a chunk in BF16; of a sealed chunk, open only the blocks that rows attend to.
     ChunkCache opened(const Item& item, const Piece& piece) const {
         const SealedChunk* sealed = engine_.cache_.sealed(item.group.slot, piece.start);
         if (!sealed) return chunk(item, piece.start);
@@ -223,7 +223,7 @@ class Engine::Attention {
         return to;
     }
 
-    // Numbers from a chunk to the next one, which is fetched meanwhile; 0 if either is sealed.
+    // Return the distance to the next chunk for prefetching; 0 if either is sealed.
     ptrdiff_t ahead_of(const Item& item, int number) const {
         const int last = item.pieces.count() - 1;
         const int here = item.pieces.at(number).start;
@@ -233,7 +233,7 @@ class Engine::Attention {
         return chunk(item, next).keys - chunk(item, here).keys;
     }
 
-    // Summaries of one chunk of the thread's.
+    // Compute the summaries of one of the thread's chunks.
     void attend(const Item& item, int number, float* out) {
         const Piece piece = item.pieces.at(number);
         Span seen[MAX_ROWS];
@@ -254,7 +254,7 @@ class Engine::Attention {
         for (int i = 0; i < item.group.count * heads_; ++i) f(i * room_.summary);
     }
 
-    // Chunks from the first one on: their summaries are merged at once.
+    // Process chunks from an item's first on, merging their summaries immediately.
     void run_first(const Item& item, Span mine) {
         float* state = room_.state.as<float>();
         each_summary(item, [&](size_t at) { clear_summary(state + at, padded_); });
@@ -265,12 +265,12 @@ class Engine::Attention {
         }
     }
 
-    // Where a thread has the summaries of a chunk that follows those of another thread.
+    // Return where a thread stores the summaries of a chunk that follows another thread's.
     float* partial(const AttentionRoom& room, const Item& item, int number) const {
         return room.partial.as<float>() + room.summary * item.group.count * heads_ * number;
     }
 
-    // Chunks behind those of another thread, which will merge their summaries.
+    // Process chunks that follow another thread's, which will merge their summaries.
     void run_behind(const Item& item, Span mine) {
         for (int number = mine.first; number < mine.last; ++number)
             attend(item, number, partial(room_, item, number - mine.first));

@@ -84,10 +84,10 @@ int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, c
                     int rows, int wanted, float* logits) {
     int found = -1;
     for (int done = 0; done < count;) {
-        const int before = std::max(0, count - wanted - done);  // logits are wanted
+        const int before = std::max(0, count - wanted - done);  // tokens before those with logits
         const int now_rows = std::min({rows, count - done, before + MAX_ROWS});
         const int first_row = std::min(before, now_rows);
-        RowTrees chain;  // each row for itself: it sees the positions before it
+        RowTrees chain;  // each row forms a tree of its own and attends to the positions before it
         chain.view = view;
         for (int row = 0; row < now_rows; ++row)
             chain.begin(tokens[done + row], 0, position + done + row);
@@ -129,7 +129,7 @@ bool Engine::run_rows(const PassRow* rows, int count, Pass pass, int wanted, int
     return true;
 }
 
-// Makes the places of the rows ready to be written.
+// Make the places of the rows writable.
 void Engine::open_rows(const RowTrees& trees) {
     for (int row = 0; row < trees.rows; ++row)
         cache_.open(trees.slots[row], trees.place(row), trees.place(row) + 1);
@@ -146,8 +146,8 @@ void Engine::seal(int slot, int chunk, const uint16_t* target, const uint16_t* d
 
 void Engine::copy_positions(int from, int to, int count) { cache_.copy(from, to, count); }
 
-// Moves the keys and values of rows, ascending, to the places from position + 1 on of a slot.
-// All threads call it; whoever reads them has passed a barrier since.
+// Move the keys and values of rows, ascending, to the places from position + 1 on of a slot. All
+// threads call this; a barrier must follow before the keys and values are read.
 void Engine::keep(int thread, int slot, int position, const int32_t* rows, int count) {
     const Share share(shape_.layers * shape_.kv_heads, thread, threads());
     for (int task = share.first; task < share.last; ++task) {

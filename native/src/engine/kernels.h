@@ -1,7 +1,6 @@
-// What a step computes beside products of matrices and attention: norms, activations, the best
-// logit.
+// Kernels of a step besides matrix products and attention: norms, activations, top logits.
 //
-// Every kernel treats one row; what it does with it does not depend on other rows.
+// Every kernel processes one row; its result does not depend on other rows.
 #pragma once
 
 #include <cmath>
@@ -10,13 +9,13 @@
 
 namespace cassandra {
 
-constexpr int BEST = 4;  // logits that are kept of a row
+constexpr int BEST = 4;  // top logits kept per row
 
-// Of a feed-forward layer, by number (native/models/config.py).
-enum Activation { SILU, GELU, ACTIVATIONS };  // the approximation of GELU by tanh
+// Activation of a feed-forward layer, by number (native/models/config.py).
+enum Activation { SILU, GELU, ACTIVATIONS };  // GELU: the tanh approximation
 
-// The largest logits, the largest first and the lowest index first among equals; -1 where there are
-// not as many. Meaningless if not all logits are finite.
+// The largest logits, in descending order, the lowest index first among equals; -1 for unused
+// entries. Undefined if any logit is not finite.
 struct Top {
     float value[BEST];
     int32_t index[BEST];
@@ -25,7 +24,7 @@ struct Top {
     static Top none() {
         return {{-INFINITY, -INFINITY, -INFINITY, -INFINITY}, {-1, -1, -1, -1}, true};
     }
-    // Takes a logit whose index is larger than all so far.
+    // Add a logit whose index is larger than all before.
     void add(float logit, int32_t at) {
         if (!(logit > value[BEST - 1])) return;
         int place = BEST - 1;
@@ -40,13 +39,13 @@ struct Top {
 };
 
 struct EngineKernels {
-    // out = x / sqrt(mean(x^2) + epsilon) * weight; in place is fine.
+    // out = x / sqrt(mean(x^2) + epsilon) * weight; may run in place.
     void (*norm)(const float* x, const float* weight, int count, float epsilon, float* out);
     // activation(gate) * up
     void (*gate[ACTIVATIONS])(const float* gate, const float* up, int count, float* out);
-    // bound * tanh(x / bound), in place; what is not finite becomes NaN.
+    // bound * tanh(x / bound), in place; infinities become NaN.
     void (*cap)(float* x, int count, float bound);
-    // Of logits whose first has the index `first`.
+    // Return the top logits; the first logit has the index `first`.
     Top (*top)(const float* logits, int count, int first);
 };
 

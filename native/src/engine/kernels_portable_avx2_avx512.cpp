@@ -9,7 +9,7 @@ namespace cassandra {
 namespace CASSANDRA_ISA {
 namespace {
 
-// The last, partial vector of a run of floats; what is past its end is `fill`.
+// Load the last, partial vector of a run of floats; `fill` pads it.
 inline V16 load_part(const float* p, int count, float fill) {
     float lane[16];
     for (int i = 0; i < 16; ++i) lane[i] = i < count ? p[i] : fill;
@@ -73,7 +73,7 @@ void cap(float* x, int count, float bound) {
         store_part(x + i, count - i, soft_cap(load_part(x + i, count - i, 0.0f), set(bound)));
 }
 
-// Zero times a number that is not finite is NaN, and stays so in a sum.
+// Zero times a number that is not finite is NaN, which a sum preserves.
 bool all_finite(const float* x, int count) {
     const V16 zero = set(0.0f);
     V16 total = zero;
@@ -82,7 +82,7 @@ bool all_finite(const float* x, int count) {
     return sum(madd(load_part(x + i, count - i, 0.0f), zero, total)) == 0.0f;
 }
 
-// Vectors are looked at one by one only if a lane beats the last of the best so far.
+// Lanes are compared one by one only if one exceeds the last of the current top logits.
 Top top(const float* logits, int count, int first) {
     Top found = Top::none();
     found.finite = all_finite(logits, count);

@@ -8,7 +8,7 @@ namespace {
 constexpr int TABLE_WIDTH = 3;
 constexpr int KEY_BITS = 21;
 constexpr double COPY_PRECISION[REACH] = {0.15, 0.40, 0.46, 0.65, 0.70, 0.75};
-constexpr double ORDER_TRUST[] = {0.0, 0.5, 0.8};  // of orders 1 and 2; of higher ones 1
+constexpr double ORDER_TRUST[] = {0.0, 0.5, 0.8};  // trust in orders 1 and 2; higher orders have 1
 constexpr double RECYCLED_PRECISION[BRANCHES] = {0.35, 0.12, 0.06, 0.04};
 constexpr int MOST_CANDIDATES = REACH * BRANCHES + REACH * TABLE_WIDTH + BRANCHES;
 
@@ -18,8 +18,8 @@ bool TreeLimits::stops_after(int32_t token) const {
     return std::find(stops, stops + stop_count, token) != stops + stop_count;
 }
 
-// Candidates of one place, each token once with the largest of its confidences. Of one source the
-// first mention of a token counts.
+// Candidates of one node, each token once with the largest of its confidences. Within one source
+// the first mention of a token counts.
 class LowDrafter::Candidates {
   public:
     void add(int32_t token, double confidence, Source source) {
@@ -33,7 +33,7 @@ class LowDrafter::Candidates {
         else
             known->named = source;
     }
-    // The best first, of equals the one that was found first.
+    // Sort best first; among equals the candidate found first wins.
     int sort(int most) {
         std::stable_sort(all_, all_ + count_, [](const Candidate& a, const Candidate& b) {
             return a.confidence > b.confidence;
@@ -134,7 +134,7 @@ int LowDrafter::tree(const int32_t* tail, int tail_count, const TreeLimits& limi
     };
     Open open[(MOST_NODES + 1) * MOST_CANDIDATES];
     int open_count = 0, count = 0;
-    int32_t path[REACH + MOST_NODES];  // of the node whose followers are looked for
+    int32_t path[REACH + MOST_NODES];  // of the node whose children are computed
     const int recent = std::min(tail_count, REACH);
     const auto put_below = [&](int parent, double probability, int depth) {
         const int length = recent + depth - 1;

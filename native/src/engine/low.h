@@ -1,5 +1,5 @@
-// Low drafters: candidates for the next tokens that cost no pass, and trees of them. As
-// cassandra_spec.drafting.low, which says what each source and each number means.
+// Low drafters: candidates for the next tokens without a model pass, and trees of them. Implements
+// cassandra_spec.drafting.low, which documents the sources and constants.
 #pragma once
 
 #include <array>
@@ -10,36 +10,36 @@
 
 namespace cassandra {
 
-// Sources of nodes; their order is that of native/engine_binding.py.
+// Sources of nodes, in the order of native/engine_binding.py.
 enum class Source : int32_t { view, copies, table, recycled, alternatives, grammar };
 
 constexpr int ROOT = -1;        // parent of nodes below the last token of the context
-constexpr int BRANCHES = 4;     // candidates of a place that a source names, at most
+constexpr int BRANCHES = 4;     // maximum candidates of a node from one source
 constexpr int REACH = 6;        // last tokens that candidates depend on
-constexpr int MOST_NODES = 15;  // of a tree
+constexpr int MOST_NODES = 15;  // maximum nodes of a tree
 
 struct TreeNode {
     int32_t token;
     int32_t parent;     // smaller than the node's own index, or ROOT
-    double confidence;  // of low drafters: the probability of the whole path; else a margin
+    double confidence;  // low drafters: probability of the whole path; otherwise a margin
     Source source;
 };
 
 // One order of a table of n-grams (cassandra_spec.drafting.table). Also in engine_binding.py.
 struct TableOrder {
     const uint64_t* keys;   // ascending; the last `order` tokens, 21 bits each
-    const int32_t* tokens;  // [count, 3], -1 where there is none
+    const int32_t* tokens;  // [count, 3], -1: unused
     const float* confidences;
     int64_t count;
     int32_t order;
 };
 
-// What a tree may have.
+// Limits of a tree.
 struct TreeLimits {
     int count;     // nodes
     int branches;  // candidates of one place
     int depth;
-    double least;  // probability of a node
+    double least;  // minimum probability of a node
     const int32_t* stops;
     int stop_count;
     bool stops_after(int32_t token) const;
@@ -48,16 +48,16 @@ struct TreeLimits {
 class LowDrafter {
   public:
     LowDrafter() : copies_(1024) {}
-    // The arrays are the caller's and must stay. From the highest order down.
+    // Set the table's orders, from the highest down. The caller keeps the arrays alive.
     void set_table(const TableOrder* orders, int count) { table_.assign(orders, orders + count); }
-    // Forgets the sequence. A sequence has one LowDrafter.
+    // Forget the sequence.
     void reset();
-    // Takes the tokens of a sequence from the last known one on.
+    // Append the tokens of a sequence from the last known one on.
     void extend(const int32_t* tokens, int count);
-    // Takes the target's best tokens after a token, the best first.
+    // Store the target's top tokens after a token, best first.
     void observe(int32_t token, const int32_t* best, int count);
-    // Writes the likeliest nodes below the end of a tail to `out`, and returns how many. Reads
-    // only: any number of threads may ask.
+    // Write the most probable nodes below the end of a tail to `out`, and return their number.
+    // Read-only: any number of threads may call it.
     int tree(const int32_t* tail, int tail_count, const TreeLimits& limits, TreeNode* out) const;
 
   private:
@@ -73,7 +73,7 @@ class LowDrafter {
         int32_t token;
         double confidence;
         Source source;
-        Source named;  // the last source that named it
+        Source named;  // last source that named it
     };
     class Candidates;
 

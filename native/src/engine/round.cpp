@@ -7,7 +7,7 @@
 
 namespace cassandra {
 
-// What every thread does in a round; all threads find the same.
+// A round, run by every thread with the same result.
 class Engine::Round {
   public:
     Round(Engine& engine, int thread, const int32_t* history, int position,
@@ -17,7 +17,7 @@ class Engine::Round {
         std::copy_n(history + position + 1 - recent_, recent_, tail_);
     }
 
-    // False if logits are not finite.
+    // Return false if logits are not finite.
     bool run(const RoundResult& given) {
         if (request_.stage == Stage::verify) {
             for (count_ = 0; count_ < given.nodes; ++count_)
@@ -51,7 +51,7 @@ class Engine::Round {
     }
 
   private:
-    // Drafts nodes. False if logits are not finite.
+    // Draft nodes. Return false if logits are not finite.
     bool draft() {
         const int rows = std::min(request_.rows, request_.budget);
         if (most_ == 0 || std::isfinite(request_.direct)) {
@@ -80,7 +80,7 @@ class Engine::Round {
         return engine_.low_.tree(tail_, recent_ + drafted_, limits, out);
     }
 
-    // One pass of the draft view, and the tokens that it drafts.
+    // Run one draft view pass and append the tokens that it drafts.
     bool extend() {
         const double begun = now();
         const int start = drafted_;
@@ -117,7 +117,7 @@ class Engine::Round {
         ended_ = limits.stops_after(top.index[0]);
     }
 
-    // The second-best tokens of the smallest margins.
+    // Add the second-best tokens with the smallest margins.
     void add_alternatives(int rows) {
         int order[MAX_ROWS], unsure = 0;
         for (int at = 0; at < drafted_; ++at)
@@ -130,7 +130,7 @@ class Engine::Round {
                                 Source::alternatives};
     }
 
-    // The low drafter's tree below the end of the chain.
+    // Add the low drafter's tree below the end of the chain.
     void add_tail(int count) {
         if (count <= 0) return;
         TreeNode tree[MAX_ROWS];
@@ -167,7 +167,7 @@ class Engine::Round {
         return rows;
     }
 
-    // The row of a token below a row, 0 if there is none.
+    // Return the child row of a row with this token, or 0.
     static int child(const TreeNode* nodes, int count, int row, int32_t token) {
         for (int i = 0; i < count; ++i)
             if (nodes[i].parent == row - 1 && nodes[i].token == token) return i + 1;
@@ -178,8 +178,8 @@ class Engine::Round {
     const int thread_, position_;
     const RoundRequest& request_;
     const int recent_, most_;
-    int32_t tail_[REACH + MAX_ROWS];  // the last tokens of the context, then the chain
-    int drafted_ = 0;                 // tokens of the chain
+    int32_t tail_[REACH + MAX_ROWS];  // last tokens of the context, then the chain
+    int drafted_ = 0;                 // length of the chain
     float margins_[MAX_ROWS];
     int32_t second_[MAX_ROWS];
     bool ended_ = false, stopped_ = false;

@@ -1,4 +1,4 @@
-// What a thread of the engine has for itself, and its share of the work.
+// Per-thread buffers of the engine, and each thread's share of the work.
 #pragma once
 
 #include <algorithm>
@@ -9,15 +9,15 @@
 
 namespace cassandra {
 
-constexpr size_t AHEAD = 1 << 16;  // bytes of a matrix that are fetched during a wait, at most
+constexpr size_t AHEAD = 1 << 16;  // maximum bytes of a matrix prefetched during a wait
 
-// Seconds.
+// Current time in seconds.
 inline double now() {
     using namespace std::chrono;
     return duration<double>(steady_clock::now().time_since_epoch()).count();
 }
 
-// Items first..last - 1 of `count` that a thread does.
+// A thread's items, first..last - 1 of `count`.
 struct Share {
     int first, last;
     Share(int count, int thread, int threads)
@@ -25,12 +25,12 @@ struct Share {
           last(static_cast<int>(static_cast<int64_t>(count) * (thread + 1) / threads)) {}
 };
 
-// Rows that a thread has prepared for products, in the kinds that were asked for.
+// Rows that a thread has prepared for products, in the kinds requested so far.
 class Operand {
   public:
     explicit Operand(int features) : input_(features) {}
 
-    // New rows, `stride` apart; they must stay until the products are done.
+    // Set new rows, `stride` apart; they must stay valid until the products are done.
     void set(int rows, const float* x, int stride) {
         rows_ = rows, x_ = x, stride_ = stride, ready_ = 0;
     }
@@ -47,11 +47,11 @@ class Operand {
   private:
     Input input_;
     int rows_ = 0, stride_ = 0;
-    unsigned ready_ = 0;  // kinds, a bit each
+    unsigned ready_ = 0;  // bitmap of prepared kinds
     const float* x_ = nullptr;
 };
 
-// Outputs of a matrix that a thread computes.
+// Return the range of a matrix's outputs that a thread computes.
 inline std::pair<int, int> outputs_of(const Linear& linear, int thread) {
     const int64_t last = kTile * linear.first_tile(thread + 1);
     return {static_cast<int>(kTile * linear.first_tile(thread)),
@@ -62,10 +62,10 @@ inline std::pair<int, int> outputs_of(const Linear& linear, int thread) {
 struct RowGroup {
     int slot, count = 0;
     int32_t rows[MAX_ROWS];
-    bool branches = false;  // whether a row is not at the place of its position
+    bool branches = false;  // true if a row is not at the place of its position
 };
 
-// What attention needs: queries are those of the rows of a group with one head of keys and values.
+// Attention buffers; queries are those of a group's rows with one KV head.
 struct AttentionRoom {
     AttentionRoom(int queries, const KeyValues& cache)
         : summary(static_cast<size_t>(SUMMARY) + cache.padded()),
@@ -81,8 +81,8 @@ struct AttentionRoom {
     Pages prepared;  // queries
     Pages scores, weights;
     Pages chunk, state;  // summaries of a chunk, and of all chunks so far
-    Pages partial;       // summaries of chunks that follow those of another thread
-    Pages branches;      // two blocks of each row, in the order of positions
+    Pages partial;       // summaries of chunks that follow another thread's
+    Pages branches;      // two blocks per row, in the order of positions
     Pages opened;        // a sealed chunk
 };
 

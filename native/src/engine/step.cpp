@@ -7,7 +7,7 @@
 
 namespace cassandra {
 
-// A barrier; who waits fetches the beginning of its part of the next matrix.
+// Wait at a barrier; prefetch the start of the thread's part of the next matrix meanwhile.
 void Engine::wait_before(int thread, const Linear& next) {
     const uint8_t* part = next.part(thread);
     pool_.barrier({part, part ? AHEAD : 0});
@@ -20,7 +20,7 @@ const uint16_t* Engine::embedding_row(int thread, int32_t token) {
     return row;
 }
 
-// Embeddings and angles of the rows. Ends with a barrier.
+// Compute embeddings and angles of the rows. Ends with a barrier.
 void Engine::begin(int thread, const RowTrees& trees) {
     const Share share(trees.rows, thread, threads());
     for (int row = share.first; row < share.last; ++row) {
@@ -40,7 +40,8 @@ void Engine::begin(int thread, const RowTrees& trees) {
     pool_.barrier();
 }
 
-// Rotary embedding of one head: dimension i goes with i + pairs; what is above stays.
+// Apply the rotary embedding to one head: dimension i pairs with i + pairs; dimensions above stay
+// unchanged.
 void Engine::rotate(float* head, int row, int layer) const {
     const int half = shape_.pairs;
     const int at = (layer_shapes_[layer].rope * PROMPT_ROWS + row) * half;
@@ -53,7 +54,7 @@ void Engine::rotate(float* head, int row, int layer) const {
     }
 }
 
-// Rows from `first_row` on, as the input of the next products; without a weight, as they are.
+// Normalize rows from `first_row` on as input of the next products; without a weight, copy them.
 void Engine::normalise(int thread, int rows, const std::vector<float>& weight, int first_row) {
     Scratch& own = *scratch_[thread];
     const size_t size = shape_.hidden;
@@ -64,7 +65,7 @@ void Engine::normalise(int thread, int rows, const std::vector<float>& weight, i
     own.hidden.set(rows, own.normed.data(), shape_.hidden);
 }
 
-// The thread's outputs of a product with rows that it has prepared.
+// Compute the thread's outputs of a product with rows that it has prepared.
 void Engine::run_product(int thread, const Linear& linear, int rows, Operand& operand,
                          std::vector<float>& out) {
     const Input& input = operand.as(linear.input());
@@ -83,7 +84,7 @@ void Engine::multiply(int thread, const Linear& linear, const std::vector<float>
         for (int i = first; i < last; ++i) out[row * stride + i] += bias[i];
 }
 
-// Queries, keys and values of the rows.
+// Compute queries, keys and values of the rows.
 void Engine::project(int thread, int rows, Pass pass, const Layer& layer) {
     normalise(thread, rows, layer.vectors[VECTOR_ATTENTION_NORM]);
     multiply(thread, layer.matrices[SLOT_Q].of(pass), layer.vectors[VECTOR_Q_BIAS], rows, q_);
@@ -96,7 +97,7 @@ void Engine::project(int thread, int rows, Pass pass, const Layer& layer) {
     pool_.barrier();
 }
 
-// Norms over all heads of a row.
+// Apply norms over all heads of a row.
 void Engine::normalise_rows(int thread, int rows, const std::vector<float>& weight,
                             std::vector<float>& heads) {
     const int size = static_cast<int>(weight.size());
@@ -107,7 +108,7 @@ void Engine::normalise_rows(int thread, int rows, const std::vector<float>& weig
     }
 }
 
-// The weight of a norm over single heads, or null.
+// Return the weight of a norm over single heads, or null.
 const float* Engine::head_norm(int layer, VectorSlot slot) const {
     const std::vector<float>& weight = layers_[layer].vectors[slot];
     return weight.size() == static_cast<size_t>(shape_.head_size) ? weight.data() : nullptr;
@@ -128,8 +129,8 @@ void Engine::write_keys_values(int thread, const RowTrees& trees, Pass pass, int
     wait_before(thread, layers_[index].matrices[SLOT_O].of(pass));
 }
 
-// Adds the product of a matrix, normalised if a norm is given, to the residual stream; the parts of
-// x that a thread adds to are its own. Ends with a barrier; a norm waits at another one.
+// Add the product of a matrix, normalized if a norm is given, to the residual stream; each thread
+// adds to its own parts of x. Ends with a barrier; a norm adds another.
 void Engine::add_product(int thread, const Linear& linear, int rows, Operand& operand,
                          const std::vector<float>& norm, const Linear& next) {
     run_product(thread, linear, rows, operand, product_);
@@ -154,7 +155,7 @@ void Engine::feed_forward(int thread, int rows, Pass pass, const Layer& layer, c
     const Linear& up = layer.matrices[SLOT_UP].of(pass);
     multiply(thread, gate, {}, rows, gate_);
     multiply(thread, up, {}, rows, up_);
-    const auto [first, last] = outputs_of(gate, thread);  // and of up, which has the same shape
+    const auto [first, last] = outputs_of(gate, thread);  // also of up, which has the same shape
     for (int row = 0; row < rows; ++row) {
         float* at = &gate_[static_cast<size_t>(row) * shape_.intermediate + first];
         const float* other = &up_[static_cast<size_t>(row) * shape_.intermediate + first];
@@ -167,7 +168,7 @@ void Engine::feed_forward(int thread, int rows, Pass pass, const Layer& layer, c
                 layer.vectors[VECTOR_FED_FORWARD_NORM], next);
 }
 
-// Logits of the rows from first_row on, and the best of each. Ends with a barrier.
+// Compute logits of the rows from first_row on, and each row's top. Ends with a barrier.
 void Engine::head(int thread, int rows, Pass pass, int first_row) {
     const int wanted = rows - first_row;
     const Layer& end = layers_.back();
@@ -185,7 +186,7 @@ void Engine::head(int thread, int rows, Pass pass, int first_row) {
     pool_.barrier();
 }
 
-// Of all threads; `row` counts from the first row that has logits.
+// Merge the top of all threads; `row` counts from the first row with logits.
 Top Engine::best(int row) const {
     Top found = tops_[row];
     for (int thread = 1; thread < threads(); ++thread) {
@@ -196,7 +197,8 @@ Top Engine::best(int row) const {
     return found;
 }
 
-// All threads call it; logits of the rows from first_row on are there when it returns.
+// Run a pass. All threads call this; logits of the rows from first_row on are complete when it
+// returns.
 void Engine::step(int thread, const RowTrees& trees, Pass pass, int first_row) {
     const int rows = trees.rows;
     if (source_ && thread == 0 && pass == Pass::target) source_->begin_pass(first_row < rows);

@@ -1,12 +1,12 @@
 // Linear kernels for processors with a matrix unit (AMX): products of BF16 for all rows at once.
 //
-// A tile register holds 16 rows of 64 bytes: as a layout has them, 32 features of 16 outputs. One
-// instruction multiplies them with 32 features of 1 to 16 rows of input. It adds up even and odd
-// features on their own, from zero, and then their sum to the total, each step rounded: what
-// Halves of linear/kernels.h does. But it takes denormal numbers for zeros, and flushes denormal
-// results. All numbers of rows go this way, so a row's result is the same in all of them.
+// A tile register holds 16 rows of 64 bytes: as a layout stores them, 32 features of 16 outputs.
+// One instruction multiplies them with 32 features of 1 to 16 rows of input. It sums even and odd
+// features separately, from zero, and then adds both to the total, rounding each step, like Halves
+// in linear/kernels.h. But it treats denormal inputs as zero and flushes denormal results. The same
+// path serves every number of rows, so a row's result does not depend on it.
 //
-// Linux must permit it, once in a process. Registers are configured and released in each call.
+// Linux must permit AMX, once per process. Registers are configured and released in each call.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ namespace cassandra {
 namespace avx512bf16 {
 namespace {
 
-// The intrinsics do not say what they read; without this a compiler may store it too late.
+// The intrinsics do not declare the memory they read; without this a compiler may delay stores.
 inline void finish_stores() { __asm__ volatile("" ::: "memory"); }
 
 struct alignas(64) Configuration {
@@ -39,7 +39,7 @@ struct alignas(64) Configuration {
     }
 };
 
-// Weights of 32 features as a tile register takes them.
+// Weights of 32 features in tile register layout.
 template <template <class> class Block, int N>
 void expand(const decltype(Block<Wide>::table({}))& table, const uint8_t* data, uint8_t* room) {
     for (int block = 0; block < 4; ++block) {
@@ -50,7 +50,7 @@ void expand(const decltype(Block<Wide>::table({}))& table, const uint8_t* data, 
     }
 }
 
-// Weights of 32 features of a tile, the block with that number: tiles take turns.
+// Weights of 32 features of a tile, the block with that number: tiles alternate.
 template <int N>
 void multiply(const LinearJob& job, int row, int64_t block, const uint8_t* weights, int stride) {
     finish_stores();
@@ -62,8 +62,8 @@ void multiply(const LinearJob& job, int row, int64_t block, const uint8_t* weigh
         _tile_dpbf16ps(TILE_TOTAL_1, TILE_INPUT, TILE_WEIGHTS);
 }
 
-// Tiles of BF16 are read where they lie. Other forms are decoded kAhead blocks before they are
-// multiplied: a tile register cannot be loaded from stores that are still under way.
+// Tiles of BF16 are loaded directly. Other forms are decoded kAhead blocks before they are
+// multiplied, because loading a tile register from pending stores stalls.
 template <template <class> class Block, int N>
 void amx_tiles(const LinearJob& job, int row, const uint8_t* data) {
     constexpr int kBytes = 4 * Block<Wide>::kBytes;
@@ -91,7 +91,8 @@ void amx_tiles(const LinearJob& job, int row, const uint8_t* data) {
     }
 }
 
-// Outputs of a panel of rows. What a last panel has beside its rows is multiplied, and not kept.
+// Compute the outputs of a panel of rows. Unused rows of the last panel are multiplied and
+// discarded.
 template <template <class> class Block, int N>
 void amx_outputs(const LinearJob& job, int first, const uint8_t* data, float* y,
                  int64_t last_lanes) {
@@ -117,7 +118,7 @@ template <template <class> class Block> void amx_run(const LinearJob& job) {
     _tile_release();
 }
 
-// The request of arch_prctl for the state of tiles.
+// The arch_prctl request for tile state.
 bool ask_for_tiles() {
 #ifdef __linux__
     constexpr long kRequest = 0x1023, kTileData = 18;

@@ -19,13 +19,13 @@ using cassandra::Streams;
 namespace {
 
 struct Layer {
-    std::unique_ptr<Streams> own;  // unless it shares some
+    std::unique_ptr<Streams> own;  // null if streams are shared
     std::unique_ptr<Linear> linear;
 };
 
 Layer* layer(void* handle) { return static_cast<Layer*>(handle); }
 
-// Seconds of each repetition of work(thread) on threads that are pinned to a core each.
+// Time each repetition of work(thread) on threads pinned to one core each, in seconds.
 template <class Work> void time_rounds(int threads, int repeats, double* seconds, Work work) {
     cassandra::Pool pool(threads, true);
     pool.run([&](int thread) {
@@ -40,7 +40,7 @@ template <class Work> void time_rounds(int threads, int repeats, double* seconds
     });
 }
 
-std::atomic<uint64_t> kept{0};  // so that what is read is used
+std::atomic<uint64_t> kept{0};  // keeps the reads from being optimized away
 
 void read_all(const uint8_t* data, size_t bytes) {
     typedef uint64_t Words __attribute__((vector_size(16)));
@@ -59,7 +59,7 @@ void read_all(const uint8_t* data, size_t bytes) {
 
 }  // namespace
 
-// Bytes of a matrix in a form, without values that are kept aside.
+// Returns the bytes of a matrix in a form, without escapes.
 CASSANDRA_API int64_t cassandra_linear_room(int form, int group, int64_t out, int64_t in) {
     cassandra::LinearLayout layout;
     layout.form = static_cast<Form>(form);
@@ -69,7 +69,7 @@ CASSANDRA_API int64_t cassandra_linear_room(int form, int group, int64_t out, in
     return tiles * static_cast<int64_t>(layout.tile_bytes());
 }
 
-// Streams that layers share: they must be freed after those. Null if there is no memory.
+// Creates streams that layers share; free them after the layers. Returns null if out of memory.
 CASSANDRA_API void* cassandra_streams_new(int threads) {
     Streams* streams = nullptr;
     attempt([&] { streams = new Streams(threads); });
@@ -78,7 +78,7 @@ CASSANDRA_API void* cassandra_streams_new(int threads) {
 
 CASSANDRA_API void cassandra_streams_free(void* streams) { delete static_cast<Streams*>(streams); }
 
-// A handle, or null. Without streams the layer has its own, for `threads`.
+// Returns a handle, or null. Without streams the layer has its own, for `threads`.
 CASSANDRA_API void* cassandra_linear_new(const uint16_t* values, int64_t out, int64_t in, int form,
                                          int group, void* streams, int threads) {
     Layer* made = nullptr;
@@ -110,7 +110,7 @@ CASSANDRA_API void cassandra_linear_values(void* handle, uint16_t* result) {
     layer(handle)->linear->values(result);
 }
 
-// y [rows, out] = x [rows, in], thread by thread; false if it failed.
+// Computes y [rows, out] = x [rows, in], thread by thread; returns false on failure.
 CASSANDRA_API bool cassandra_linear_multiply(void* handle, int rows, const float* x, float* y) {
     return attempt([&] {
         const Linear& linear = *layer(handle)->linear;
@@ -122,8 +122,8 @@ CASSANDRA_API bool cassandra_linear_multiply(void* handle, int rows, const float
     });
 }
 
-// Seconds [repeats] of a pass through layers [count], which were made for `threads` threads; false
-// if it failed.
+// Times passes through layers [count] made for `threads` threads, in seconds [repeats]; returns
+// false on failure.
 CASSANDRA_API bool cassandra_linear_time(void* const* handles, int count, int rows, int threads,
                                          int repeats, double* seconds) {
     return attempt([&] {
@@ -148,7 +148,7 @@ CASSANDRA_API bool cassandra_linear_time(void* const* handles, int count, int ro
     });
 }
 
-// Seconds [repeats] of reading `bytes` of memory, divided among threads.
+// Times reading `bytes` of memory, divided among threads, in seconds [repeats].
 CASSANDRA_API bool cassandra_read_time(int64_t bytes, int threads, int repeats, double* seconds) {
     return attempt([&] {
         Streams streams(threads);

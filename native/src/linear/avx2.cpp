@@ -1,4 +1,4 @@
-// Linear kernels for AVX2: a tile's 16 lanes are two vectors.
+// Linear kernels for AVX2: the 16 lanes of a tile are two vectors.
 #include <immintrin.h>
 
 #include "linear/kernels.h"
@@ -94,7 +94,7 @@ struct Pairs {
         return {_mm256_broadcastsi128_si256(*reinterpret_cast<const __m128i*>(low)),
                 _mm256_broadcastsi128_si256(*reinterpret_cast<const __m128i*>(high))};
     }
-    // Octet 1 of a word of places is 128, for which a shuffle gives 0.
+    // Byte 1 of a word of places is 128, for which a shuffle gives 0.
     static __m256i lookup(const Table& table, __m256i places) {
         const __m256i nibble = _mm256_and_si256(places, _mm256_set1_epi16(15));
         const __m256i none = _mm256_set1_epi16(static_cast<int16_t>(0x8000));
@@ -126,7 +126,7 @@ struct Pairs {
                 _mm256_castsi256_ps(_mm256_slli_epi32(a.high, 16))};
     }
     static F floats(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
-    // Without vpmaddubsw, whose sums of two products saturate.
+    // Avoids vpmaddubsw, whose sums of two products saturate.
     static __m256i dot_u8(__m256i sum, __m256i w, __m256i even, __m256i odd) {
         const __m256i first = _mm256_and_si256(w, _mm256_set1_epi16(0xFF));
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(first, even));

@@ -1,15 +1,15 @@
 // Linear kernels for processors that multiply pairs of BF16 as fast as floats (Zen 4 and newer).
 //
 // vdpbf16ps adds the product of the odd features of a pair to a sum, then that of the even ones,
-// each step rounded. It takes denormal numbers for zeros, and flushes denormal results. All numbers
-// of rows go this way, so a row's result is the same in all of them.
+// rounding each step. It treats denormal inputs as zero and flushes denormal results. The same path
+// serves every number of rows, so a row's result does not depend on it.
 #include "linear/wide.h"
 
 namespace cassandra {
 namespace avx512bf16 {
 namespace {
 
-// One sum of all features, in their order.
+// One sum of all features, in order.
 template <class V, int R, int N> struct PairSums {
     static constexpr int kMostRows = 8;
 
@@ -26,7 +26,7 @@ template <class V, int R, int N> struct PairSums {
             CASSANDRA_UNROLL
             for (int c = 0; c < 4; ++c) {
                 if (64 * c < Block::kBytes) prefetch_lines<N>(data, 64 * N * c);
-                // A pass over one row waits for memory alone: all its loads stay in order.
+                // A pass over one row is bound by memory: all its loads stay in order.
                 if constexpr (R == 1) __asm__ volatile("" : : : "memory");
                 CASSANDRA_UNROLL
                 for (int r = 0; r < R; ++r) {
@@ -43,7 +43,7 @@ template <class V, int R, int N> struct PairSums {
     }
 };
 
-// N tiles as BF16, in the same order.
+// Decode N tiles to BF16, in the same order.
 template <template <class> class Block, int N>
 void expand(const LinearJob& job, const uint8_t* data, uint8_t* to) {
     const auto table = Block<Wide>::table(job);
@@ -59,7 +59,7 @@ void expand(const LinearJob& job, const uint8_t* data, uint8_t* to) {
     }
 }
 
-// Words of many rows are decoded once for all of them.
+// Words are decoded once for many rows.
 template <template <class> class Block> void run_words(const LinearJob& job) {
     if (!job.room) return run<Words<Wide, Block, PairSums>>(job);
     for_tiles(job, [&](auto count, const uint8_t* data, float* y, int64_t last_lanes) {

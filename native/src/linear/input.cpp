@@ -1,4 +1,4 @@
-// Preparing the input of linear layers: the same arithmetic for every instruction set.
+// Prepare the input of linear layers, with the same arithmetic for every instruction set.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: adding it rounds to nearest, ties to even
 
-// Zeros, 64-byte aligned; those that are never touched take no memory.
+// Zeroed memory, 64-byte aligned; pages that are never touched take no memory.
 class Bytes {
   public:
     Bytes() = default;
@@ -47,8 +47,8 @@ void round_bf16(const float* x, int64_t count, float* rounded, uint16_t* words) 
     }
 }
 
-// The largest magnitude; NaN if there is one. Patterns of magnitudes are in the order of numbers,
-// and those of NaN beyond.
+// Return the largest magnitude; NaN if any value is. Bit patterns of magnitudes sort like numbers,
+// and those of NaN sort last.
 float largest(const float* x, int64_t count) {
     int32_t lanes[8] = {};
     const auto magnitude = [&](int64_t i) {
@@ -65,12 +65,12 @@ float largest(const float* x, int64_t count) {
     return most;
 }
 
-// Integers of a group in units of the result, which is NaN if not all values are finite.
+// Quantize a group to integers; return their scale, which is NaN if a value is not finite.
 template <class T, int kLimit>
 float quantise(const float* x, int64_t count, T* result, int32_t& sum) {
     const float most = largest(x, count);
     sum = 0;
-    if (most < 1e-30F) {  // 127 / most must be a number
+    if (most < 1e-30F) {  // keeps 127 / most finite
         std::fill_n(result, count, T{0});
         return 0;
     }

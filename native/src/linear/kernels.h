@@ -1,5 +1,5 @@
-// What the kernels of linear_*.cpp share: the job they are given, and their bodies as templates
-// over the vectors of an instruction set. Included by those files alone.
+// Shared by the linear kernels: the job, and the kernel bodies as templates over an instruction
+// set's vectors. Included only by the kernel files.
 //
 // A vector type V offers 16 lanes, one for each output row of a tile: F (float), I (int32) and B
 // (64 bytes as loaded; a lane is 4 bytes, 2 words or 1 int32).
@@ -11,31 +11,31 @@
 
 namespace cassandra {
 
-constexpr int kPanelRows = 16;  // rows whose scales and sums lie together
+constexpr int kPanelRows = 16;  // rows whose scales and sums are stored together
 
 struct LinearJob {
     const uint8_t* tile;    // the first tile
-    int64_t tiles;          // that many
-    int64_t tile_bytes;     // from one to the next
+    int64_t tiles;          // number of tiles
+    int64_t tile_bytes;     // stride of tiles
     int64_t last_lanes;     // outputs of the last tile, 1..16
-    int64_t features;       // in, as stored: a multiple of 32 (words) or of the group
+    int64_t features;       // inputs as stored: a multiple of 32 (words) or of the group
     int32_t bias;           // of a code, in the units of a sum (draft5, draft4)
     const uint16_t* table;  // 32 words (packed12, packed8)
-    const void* x;          // [rows, stride] as the form wants it
-    const uint16_t* words;  // [rows, stride] BF16 patterns of x, where x are floats
-    int64_t x_stride;       // values from row to row
+    const void* x;          // [rows, stride] in the input kind of the form
+    const uint16_t* words;  // [rows, stride] BF16 patterns of x, if x are floats
+    int64_t x_stride;       // row stride in values
     const float* scales;    // [panels, stored groups, 16], by row
-    const int32_t* sums;    // the same
-    int64_t panel_stride;   // values from panel to panel
-    uint8_t* room;          // for two tiles as BF16, aligned as tiles are; null if rows are few
+    const int32_t* sums;    // [panels, stored groups, 16], by row
+    int64_t panel_stride;   // panel stride in values
+    uint8_t* room;          // scratch for two tiles as BF16, aligned like tiles; null for few rows
     int rows;
-    float* y;  // of the first tile's first output
+    float* y;  // output of the first tile's first row
     int64_t y_stride;
 };
 
 using LinearKernel = void (*)(const LinearJob&);
 
-// By form, and for groups of 32 and 64.
+// Kernels by form, and for groups of 32 and 64.
 struct LinearKernels {
     LinearKernel of[6][2];
 };
@@ -49,16 +49,16 @@ extern const LinearKernels linear_kernels;
 namespace avx512 {
 extern const LinearKernels linear_kernels;
 }
-// Of bf16, packed12 and packed8; the other forms run as with AVX-512.
+// Kernels of bf16, packed12 and packed8; the other forms use those of AVX-512.
 namespace avx512bf16 {
 extern const LinearKernel amx_kernels[3], dot_kernels[3];
 }
 
-// Whether this process may use the matrix unit (linear/amx_avx512bf16.cpp).
+// Return true if this process may use the matrix unit (linear/amx_avx512bf16.cpp).
 bool has_amx();
 
-// Whether vdpbf16ps is issued as often as a fused multiplication (linear/dots_avx512bf16.cpp): on
-// Intel's processors it is issued half as often.
+// Return true if vdpbf16ps is issued as often as a fused multiply-add (linear/dots_avx512bf16.cpp):
+// on Intel's processors it is issued half as often.
 bool has_fast_dots();
 
 namespace CASSANDRA_ISA {
@@ -68,9 +68,9 @@ namespace CASSANDRA_ISA {
 
 inline size_t scale_bytes(int64_t groups) { return static_cast<size_t>((16 * groups + 63) & ~63); }
 
-// Lines 8 KB ahead of data + at. Prefetches that a compiler gathers, or that are not in the order
-// of addresses, make reading from memory slower: so data passes through an instruction that a
-// compiler cannot see through, and loads from it stay before or behind.
+// Prefetch lines 8 KB ahead of data + at. Prefetches that a compiler groups, or that are not in
+// address order, slow down reading from memory. So data passes through an instruction that is
+// opaque to the compiler, which keeps loads from it before or after.
 template <int kLines> CASSANDRA_INLINE void prefetch_lines(const uint8_t*& data, int64_t at = 0) {
     CASSANDRA_UNROLL
     for (int line = 0; line < kLines; ++line)
@@ -82,8 +82,8 @@ template <int N> struct Count {
     static constexpr int value = N;
 };
 
-// Tiles as they lie in memory: lines of two in turn, and one for itself at the end of an odd
-// number: each(count, data, outputs, lanes of the last of them).
+// Call each(count, data, outputs, lanes of the last) for tiles as stored in memory: pairs of tiles
+// with alternating lines, and a single tile at the end of an odd number.
 template <class Each> void for_tiles(const LinearJob& job, Each each) {
     const uint8_t* data = job.tile;
     float* y = job.y;
@@ -94,8 +94,8 @@ template <class Each> void for_tiles(const LinearJob& job, Each each) {
 }
 
 // -- words --
-// A block of a form is 8 features: four vectors of words, features k and k + 1 in each lane. Every
-// N-th line is its tile's.
+// A block of a form is 8 features: four vectors of words, features k and k + 1 in each lane. With N
+// tiles, every N-th line belongs to a tile.
 
 template <class V> struct Bf16 {
     static constexpr int kBytes = 256;
@@ -149,11 +149,11 @@ template <class V> struct Packed8 {
     }
 };
 
-// Orders of the sums of R rows of input and N tiles. `add` takes 32 features from k on, which for
-// each tile are four blocks.
+// Summation orders for R rows of input and N tiles. `add` processes 32 features from k on, which
+// are four blocks per tile.
 
-// Products of even and of odd features: each 32 features start at zero, and are then added to the
-// total. It is the order of a matrix unit (linear/amx_avx512bf16.cpp).
+// Separate products of even and odd features: each run of 32 features starts at zero and is then
+// added to the total. This is the order of a matrix unit (linear/amx_avx512bf16.cpp).
 template <class V, int R, int N> struct Halves {
     static constexpr int kMostRows = V::kRows;
 
@@ -191,7 +191,7 @@ template <class V, int R, int N> struct Halves {
     }
 };
 
-// Outputs of N tiles, the last of which has that many lanes.
+// Store the outputs of N tiles; the last tile has this many lanes.
 template <class V, int N, class Result>
 inline void store_tiles(float* y, int64_t last_lanes, Result result) {
     CASSANDRA_UNROLL
@@ -206,7 +206,7 @@ inline void store_tiles(float* y, int64_t last_lanes, Result result) {
     }
 }
 
-// Tiles of words, added up in the order of `Sums`.
+// Multiply tiles of words, summing in the order of `Sums`.
 template <class V, template <class> class Block, template <class, int, int> class Sums>
 struct Words {
     static constexpr int kMostRows = Sums<V, 1, 1>::kMostRows;
@@ -231,8 +231,8 @@ struct Words {
 };
 
 // -- integers --
-// A block is 32 features. Sums are by tile and row of input, `x` is their input and `at` the place
-// of the block in it, in units of four bytes.
+// A block is 32 features. Sums are indexed by tile and row of input; `x` is the input and `at` the
+// place of the block in it, in units of four bytes.
 
 // Codes of `BITS` bits. Bytes of 4 features a lane: vector 2p in the low nibbles of row p, 2p + 1
 // in the high. Codes of five bits are read as 8 times themselves. The fifth (16) of code 2p is at
@@ -322,7 +322,7 @@ template <class V, int R, int N> struct Mx {
     }
 };
 
-// Tiles of integers in groups of G features.
+// Multiply tiles of integers in groups of G features.
 template <class V, int G, template <class, int, int> class Block> struct Codes {
     static constexpr int kMostRows = V::kCodeRows;
 
@@ -377,7 +377,7 @@ template <class V, int G, template <class, int, int> class Block> struct Codes {
     }
 };
 
-// N tiles for `count` rows, 1..R.
+// Multiply N tiles with `count` rows, 1..R.
 template <class T, int R, int N>
 inline void some_rows(int count, const LinearJob& job, const uint8_t* data, int row, float* y,
                       int64_t lanes) {
@@ -386,7 +386,7 @@ inline void some_rows(int count, const LinearJob& job, const uint8_t* data, int 
     T::template tiles<R, N>(job, data, row, y, lanes);
 }
 
-// N tiles for all rows, as many at a time as fit in registers.
+// Multiply N tiles with all rows, as many at a time as fit in registers.
 template <class T, int N>
 inline void all_rows(const LinearJob& job, const uint8_t* data, float* y, int64_t lanes) {
     constexpr int kMost = T::kMostRows;

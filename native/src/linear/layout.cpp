@@ -12,11 +12,11 @@ namespace cassandra {
 namespace {
 
 constexpr int kPlaces = 15;            // entries of an exponent table; place 15 is a zero
-constexpr double kMostEscapes = 0.01;  // of all values; more, and the form does not pay
+constexpr double kMostEscapes = 0.01;  // maximum fraction of escapes at which the form pays
 
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-// The BF16 pattern of integer * 2^power, which must exist.
+// Return the BF16 pattern of integer * 2^power, which must be representable.
 uint16_t pattern_of(int integer, int power, bool negative) {
     const uint16_t sign = negative ? 0x8000 : 0;
     if (integer == 0) return sign;
@@ -47,7 +47,7 @@ Number number_of(uint16_t pattern) {
     return result;
 }
 
-int top_power(const Number& n) {  // of its leading one
+int top_power(const Number& n) {  // exponent of the leading one
     return n.power + 31 - __builtin_clz(static_cast<unsigned>(n.odd));
 }
 
@@ -57,7 +57,7 @@ bool is_table_form(Form form) { return form == Form::packed12 || form == Form::p
 
 bool is_zero(uint16_t pattern) { return (pattern & 0x7FFF) == 0; }
 
-// The 15 most frequent exponents (packed8: with one fill) of values that are not zero.
+// Return the 15 most frequent exponents (packed8: with one fill) of nonzero values.
 std::vector<uint16_t> choose_table(const uint16_t* values, int64_t count, Form form) {
     std::vector<int64_t> seen(1 << 15);
     const uint16_t mask = form == Form::packed8 ? 0x7F8F : 0x7F80;
@@ -72,7 +72,7 @@ std::vector<uint16_t> choose_table(const uint16_t* values, int64_t count, Form f
     return table;
 }
 
-// Place of each pattern (without its sign) in a table.
+// Return the place of each pattern (without its sign) in a table.
 std::vector<uint8_t> places_of(const std::vector<uint16_t>& table, Form form) {
     const uint16_t mask = form == Form::packed8 ? 0x7F8F : 0x7F80;
     std::vector<uint8_t> places(1 << 15, kPlaces);
@@ -151,7 +151,7 @@ void pack_words(const LinearLayout& layout, const uint16_t* values, int lanes, u
             put_value(layout, tile, WordPlace(k, lane), value, place);
         }
     }
-    // Features that only fill the last block: place 0 would be a value, if one times zero.
+    // Padding features of the last block: place 0 would be a value, even if multiplied by zero.
     if (is_table_form(layout.form))
         for (int lane = 0; lane < kTile; ++lane)
             for (int64_t k = lane < lanes ? layout.features : 0; k < layout.stored_features(); ++k)
@@ -164,7 +164,7 @@ void pack_words(const LinearLayout& layout, const uint16_t* values, int lanes, u
 
 int magnitude_bits(const LinearLayout& layout) { return layout.form == Form::draft5 ? 4 : 3; }
 
-// Power of the unit of a group's values, or false if none does.
+// Find the power of the unit of a group's values; return false if no unit fits.
 bool find_unit(const LinearLayout& layout, const uint16_t* values, int64_t count, int& unit) {
     bool found = false;
     for (int64_t i = 0; i < count; ++i) {
@@ -181,7 +181,7 @@ bool find_unit(const LinearLayout& layout, const uint16_t* values, int64_t count
     return true;
 }
 
-// Value = integer * 2^unit with a signed integer, or false.
+// Find the signed integer with value = integer * 2^unit, or return false.
 bool in_units(uint16_t pattern, int unit, int& integer) {
     const Number n = number_of(pattern);
     integer = 0;
@@ -192,7 +192,7 @@ bool in_units(uint16_t pattern, int unit, int& integer) {
     return true;
 }
 
-// The code of a value, or false.
+// Find the code of a value, or return false.
 bool code_of(const LinearLayout& layout, uint16_t pattern, int unit, int& code) {
     int integer;
     if (!in_units(pattern, unit, integer)) return false;
@@ -209,7 +209,7 @@ bool code_of(const LinearLayout& layout, uint16_t pattern, int unit, int& code) 
     return code >= 0 && code < 2 * half - 1;
 }
 
-// Powers between a group's unit and what a kernel's sums count.
+// Return the power of two between a group's unit and the unit of a kernel's sums.
 int unit_shift(const LinearLayout& layout) {
     if (layout.form == Form::mx9) return 0;
     return (layout.odd ? 1 : 0) - (layout.form == Form::draft5 ? 3 : 4);
@@ -221,7 +221,8 @@ struct Field {
     int at, mask, from;
 };
 
-// Where the code of feature `k` of a lane lies; of mx9, a magnitude and (bit 8) its sign.
+// Return the bit fields of the code of feature `k` of a lane; in mx9, a magnitude and (bit 8) its
+// sign.
 std::array<Field, 2> fields_of(const LinearLayout& layout, int64_t k, int lane) {
     const int64_t inside = k % 32, octet = 4 * lane + k % 4, pair = inside / 8;
     if (layout.form == Form::mx9) {
@@ -284,7 +285,7 @@ bool pack_tile(const LinearLayout& layout, const uint16_t* values, int lanes, ui
     return true;
 }
 
-// What one thread packs of a matrix.
+// The tiles of a matrix that one thread packs.
 struct Share {
     int64_t first, last;  // tiles
     std::vector<Escape> escapes;
@@ -309,7 +310,7 @@ void pack_share(const LinearLayout& layout, const uint16_t* values, int64_t out,
     }
 }
 
-// False if the layout cannot hold the values.
+// Return false if the layout cannot hold the values.
 bool pack_all(const uint16_t* values, int64_t out, int threads, PackedTiles& packed) {
     const int64_t tiles = (out + kTile - 1) / kTile;
     packed.bytes.assign(static_cast<size_t>(tiles) * packed.layout.tile_bytes(), 0);
@@ -368,14 +369,14 @@ void pack_bf16(const LinearLayout& layout, const uint16_t* values, int64_t rows,
         const int64_t line = pair * tiles + row / kTile;
         std::memcpy(lines + 64 * line + 4 * (row % kTile), &both, 4);
     };
-    for (int64_t start = 0; start < pairs; start += kTile)  // a square at a time stays in the cache
+    for (int64_t start = 0; start < pairs; start += kTile)  // one square at a time fits the cache
         for (int64_t row = 0; row < rows; ++row)
             for (int64_t pair = start; pair < std::min(start + kTile, pairs); ++pair) {
                 uint32_t both;
                 std::memcpy(&both, values + row * layout.features + 2 * pair, 4);
                 put(row, pair, both);
             }
-    for (int64_t row = 0; row < kTile * tiles; ++row)  // what is not there are zeros
+    for (int64_t row = 0; row < kTile * tiles; ++row)  // padding rows are zeros
         for (int64_t pair = row < rows ? pairs : 0; pair < layout.stored_features() / 2; ++pair) {
             const bool half = row < rows && 2 * pair + 1 == layout.features;
             put(row, pair, half ? values[row * layout.features + 2 * pair] : 0);

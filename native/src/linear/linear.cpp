@@ -27,9 +27,9 @@ LinearKernel kernel_of(Form form, int group) {
     return all().of[number][group == 64];
 }
 
-constexpr int kManyRows = 32;  // from which on decoding tiles once is worth it
+constexpr int kManyRows = 32;  // minimum rows for which decoding tiles once pays
 
-// Bytes of the calling thread, 64-byte aligned.
+// Scratch memory of the calling thread, 64-byte aligned.
 uint8_t* room_for(int64_t bytes) {
     thread_local std::vector<uint8_t> room;
     if (room.size() < static_cast<size_t>(bytes) + 63) room.resize(static_cast<size_t>(bytes) + 63);
@@ -153,7 +153,7 @@ void Linear::multiply(int thread, int rows, const Input& x, float* y, int64_t st
     if (!escape_ends_.empty()) add_escapes(first, last, rows, x, y, stride);
 }
 
-// Two tiles at a time, as kernels take them.
+// Multiply two tiles at a time, as kernels expect them.
 void Linear::multiply_streamed(int thread, LinearJob job, float* y) const {
     const int64_t end = first_tile(thread + 1);
     uint8_t* const lines = source_->begin(thread);

@@ -1,5 +1,5 @@
-// Linear kernels for any processor, in the vectors that the compiler offers everywhere. The
-// definition of what the others compute.
+// Linear kernels for any processor, with the compiler's portable vectors. They define the results
+// of the other kernels.
 #include "linear/kernels.h"
 
 namespace cassandra {
@@ -61,7 +61,7 @@ struct Vectors {
     static I add(const I& a, const I& b) {
         return each<I>([&](int i) { return a.part[i] + b.part[i]; });
     }
-    // a * b is exact wherever this is used, so fusing changes nothing.
+    // a * b is exact in all uses, so fusing does not change the result.
     static F multiply_add(const F& a, const F& b, const F& c) {
         return each<F>([&](int i) { return a.part[i] * b.part[i] + c.part[i]; });
     }
@@ -71,7 +71,7 @@ struct Vectors {
     static I multiply(const I& a, int32_t x) {
         return each<I>([&](int i) { return a.part[i] * x; });
     }
-    // 2^(octet - 127) of 16 octets, 1..254.
+    // Return 2^(byte - 127) of 16 bytes, 1..254.
     static F units(const uint8_t* p) {
         return each<F>([&](int i) {
             const uint8_t* q = p + 4 * i;
@@ -82,12 +82,12 @@ struct Vectors {
     static B bit_and(const B& a, const B& b) {
         return each<B>([&](int i) { return a.part[i] & b.part[i]; });
     }
-    // Bits of a where the mask has ones, else of b.
+    // Select bits of a where the mask has ones, else of b.
     static B select(const B& mask, const B& a, const B& b) {
         return each<B>(
             [&](int i) { return (a.part[i] & mask.part[i]) | (b.part[i] & ~mask.part[i]); });
     }
-    // Words, left for n > 0, right for n < 0.
+    // Shift words left for n > 0, right for n < 0.
     template <int n> static B shift(const B& a) {
         return each<B>([&](int i) {
             const Halves words = as<Halves>(a.part[i]);
@@ -103,7 +103,7 @@ struct Vectors {
             return as<Bits>((words << 8) | (words >> 8));
         });
     }
-    // Words of the table at the low four bits of each word.
+    // Look up words of the table by the low four bits of each word.
     static Table load_table(const uint16_t* table) { return table; }
     static B lookup(Table table, const B& places) {
         return each<B>([&](int i) {
@@ -112,7 +112,7 @@ struct Vectors {
             return as<Bits>(words);
         });
     }
-    // Words negated where the mask has a one.
+    // Negate words where the mask has a one.
     static B negate(const B& a, uint32_t mask) {
         return each<B>([&](int i) {
             const uint16_t mine = static_cast<uint16_t>((mask >> (8 * i)) & 0xFF);
@@ -122,7 +122,7 @@ struct Vectors {
         });
     }
 
-    // The second and the first word of each lane, BF16 patterns, as numbers.
+    // Return the second and the first word of each lane, BF16 patterns, as floats.
     static F high_words(const B& a) {
         return each<F>([&](int i) { return as<Floats>(a.part[i] & 0xFFFF0000U); });
     }
@@ -136,7 +136,7 @@ struct Vectors {
         const Bits bits = as<Bits>(products);
         return (as<Ints>(bits << 16) >> 16) + (as<Ints>(bits) >> 16);
     }
-    // Four products a lane of unsigned and signed bytes. One product fits in 16 bits.
+    // Sum four products per lane of unsigned and signed bytes. One product fits in 16 bits.
     static I dot_u8(const I& sum, const B& w, uint32_t x) {
         const Shorts bytes = as<Shorts>(all(x));
         const Shorts odd = bytes >> 8, even = as<Shorts>(as<Halves>(bytes) << 8) >> 8;

@@ -9,11 +9,11 @@ namespace cassandra {
 namespace {
 
 constexpr size_t kHuge = size_t{2} << 20;
-constexpr size_t kChunk = size_t{64} << 20;  // reserved at a time; memory is taken when written
+constexpr size_t kChunk = size_t{64} << 20;  // bytes reserved at a time, allocated when written
 
 size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
-// Whole huge pages, at a multiple of their size.
+// Map whole huge pages, aligned to their size.
 uint8_t* map(size_t size) {
     void* raw = mmap(nullptr, size + kHuge, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -24,7 +24,7 @@ uint8_t* map(size_t size) {
     if (before) munmap(start, before);
     if (kHuge - before) munmap(start + before + size, kHuge - before);
 #ifdef MADV_HUGEPAGE
-    madvise(start + before, size, MADV_HUGEPAGE);  // a hint: ordinary pages serve as well
+    madvise(start + before, size, MADV_HUGEPAGE);  // only a hint: ordinary pages work too
 #endif
     return start + before;
 }

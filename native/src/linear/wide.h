@@ -1,4 +1,5 @@
-// Vectors of 512 bits for the kernels of AVX-512 and AVX-512 BF16: a tile's 16 lanes are one.
+// Vectors of 512 bits for the kernels of AVX-512 and AVX-512 BF16: the 16 lanes of a tile are one
+// vector.
 #pragma once
 
 #include <immintrin.h>
@@ -44,7 +45,7 @@ struct Wide {
             return _mm512_srli_epi16(a, -n);
     }
     static B swap_bytes(B a) { return _mm512_shldi_epi16(a, a, 8); }
-    // Both halves of a table are the same, so that bit 4 of a place does not matter.
+    // Both halves of a table are equal, so bit 4 of a place is ignored.
     static Table load_table(const uint16_t* table) { return _mm512_loadu_si512(table); }
     static B lookup(Table table, B places) { return _mm512_permutexvar_epi16(places, table); }
     static B negate(B a, uint32_t mask) {

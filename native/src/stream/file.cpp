@@ -27,7 +27,7 @@ Room::Room(size_t bytes) {
 Room::~Room() { std::free(data_); }
 
 File::File(const char* path) : path_(path), file_(open(path, O_RDONLY | O_CLOEXEC | O_DIRECT)) {
-    if (file_ >= 0) {  // some systems find out when they read
+    if (file_ >= 0) {  // some systems fail only at the first read
         const Room room(PAGE);
         if (pread(file_, room.get(), PAGE, 0) < 0) close(file_), file_ = -1;
     }

@@ -1,4 +1,4 @@
-// A file that is read at any place, past the cache of the system.
+// A file that is read at any offset, bypassing the system's cache.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace cassandra::stream {
 
 constexpr int64_t PAGE = 4096;
 
-// Memory that is aligned as reads need it.
+// Memory aligned for direct reads.
 class Room {
   public:
     explicit Room(size_t bytes);
@@ -33,12 +33,12 @@ class File {
     File(const File&) = delete;
     File& operator=(const File&) = delete;
 
-    // Bytes of a room that takes so many of the file, wherever they are; SLACK of the codec and
-    // more lies behind them.
+    // Return the size of a room for `bytes` bytes of the file at any offset, including padding of
+    // at least the codec's SLACK after them.
     static int64_t room(int64_t bytes);
-    // Reads into a room; returns where the bytes are in it.
+    // Read into a room; return the start of the bytes in it.
     const uint8_t* read(int64_t offset, int64_t bytes, uint8_t* room) const;
-    // Throws if the file was written to since it was opened.
+    // Throw if the file was written to since it was opened.
     void require_same() const;
 
   private:

@@ -79,7 +79,7 @@ Traffic Ring::traffic() {
     return traffic_;
 }
 
-// What the reader does: pass after pass, as far ahead as there is room.
+// The reader's loop: read pass after pass, as far ahead as rooms are free.
 void Ring::work() {
     for (int64_t ticket = 0;;) {
         for (size_t at = 0; at < slabs_.size(); ++at, ++ticket) {
@@ -90,17 +90,17 @@ void Ring::work() {
     }
 }
 
-// Whether the pass that is being read has a head; waits until that pass has begun.
+// Return true if the pass being read has a head; wait until that pass has begun.
 bool Ring::wants_head() {
     std::unique_lock<std::mutex> lock(mutex_);
     freed_.wait(lock, [&] { return ends_ || failed_ || !heads_.empty(); });
-    if (heads_.empty()) return true;  // read() ends it
+    if (heads_.empty()) return true;  // read() then stops
     const bool wanted = heads_.front();
     heads_.pop_front();
     return wanted;
 }
 
-// False if it is all over.
+// Return false if the ring is stopped.
 bool Ring::read(const Slab& slab, int64_t ticket) {
     Slot& slot = slot_of(ticket);
     {

@@ -1,4 +1,4 @@
-// Parts of a file that a thread of its own reads ahead, in an order that passes repeat.
+// A ring of buffers that a reader thread fills from a file, in an order that repeats every pass.
 #pragma once
 
 #include <condition_variable>
@@ -13,43 +13,43 @@
 
 namespace cassandra::stream {
 
-// Segments of a tensor that one thread decodes in one go.
+// Segments of a tensor that one thread decodes together.
 struct Slab {
     const Tensor* tensor;
     Segments segments;
-    int64_t order = -1;  // among the slabs of a pass; none: all of it is in memory
+    int64_t order = -1;  // index among the slabs of a pass; -1: all of it is in memory
 };
 
-// What was read so far.
+// Statistics of reading so far.
 struct Traffic {
     int64_t bytes = 0;
-    double seconds = 0;  // during which something was being read
+    double seconds = 0;  // during which a read was in progress
 };
 
-// The slabs of a pass, one after another, in a few rooms that are used in turn. A pass ends before
-// the slabs of the head if it does not need them. Threads take and release slabs in the order of
-// the slabs, as far as barriers order what they do; so the first slab that was not released is
-// always in a room, or has one.
+// The slabs of a pass, one after another, in a few rooms that are reused. A pass ends before the
+// slabs of the head if it does not need them. Threads take and release slabs in the order of the
+// slabs, up to what barriers leave unordered; so the first slab that is not released is always in a
+// room, or is assigned one.
 class Ring {
   public:
     explicit Ring(const char* path) : file_(path) {}
     ~Ring();
 
     const File& file() const { return file_; }
-    // Gives each slab its order, makes the rooms, and begins to read; those from `head` on are of
-    // the head. `rooms` is at least 1.
+    // Number the slabs, allocate the rooms, and start reading; slabs from `head` on belong to the
+    // head. `rooms` is at least 1.
     void start(std::vector<Slab*> slabs, size_t head, int rooms);
     size_t room_bytes() const { return room_bytes_ * slots_.size(); }
 
-    // A pass begins; one thread says so before any takes a slab of it.
+    // Begin a pass; one thread calls this before any takes a slab of it.
     void begin_pass(bool with_head);
-    // Waits for a slab. Null if something failed.
+    // Wait for a slab. Return null after a failure.
     const Regions* take(const Slab& slab);
     void release(const Slab& slab);
 
-    // Nothing is read any more, and all that wait go on.
+    // Stop reading and release all waiting threads.
     void fail(const char* text);
-    // Throws std::runtime_error if something failed, or the file was written to.
+    // Throw std::runtime_error after a failure, or if the file was written to.
     void require_good();
     Traffic traffic();
 
@@ -57,7 +57,7 @@ class Ring {
     struct Slot {
         Room room;
         Regions regions{};
-        int64_t ticket = -1;  // which slab is in it, counted over all passes
+        int64_t ticket = -1;  // number of the slab in it, counted over all passes
         bool taken = false;   // by the reader, or by a slab
     };
 
@@ -71,7 +71,7 @@ class Ring {
     size_t head_ = 0, room_bytes_ = 0;
     std::vector<Slot> slots_;
     int64_t base_ = 0, next_base_ = 0;  // ticket of the first slab of this pass, and of the next
-    std::deque<bool> heads_;            // of passes that began and whose head was not asked for yet
+    std::deque<bool> heads_;  // of passes that have begun and whose head was not requested yet
     std::string failure_;
     bool failed_ = false, ends_ = false;
     Traffic traffic_;

@@ -8,7 +8,7 @@ namespace cassandra::stream {
 
 void StreamedRows::cut(int64_t slab, std::vector<Slab*>& order) {
     const auto threads = static_cast<int64_t>(slabs_.size());
-    const int64_t tiles = (out_ + kTile - 1) / kTile;  // dealt as Linear::first_tile says
+    const int64_t tiles = (out_ + kTile - 1) / kTile;  // dealt like Linear::first_tile
     size_t most = 0;
     for (int64_t thread = 0; thread < threads; ++thread) {
         const int64_t first = kTile * (tiles * thread / threads);
@@ -60,7 +60,7 @@ const uint16_t* StreamedRows::rows(int thread, int64_t first, int64_t last) {
     return own.values.data() + (begin - own.base);
 }
 
-// Appends the values of the next segment. False if they cannot be had.
+// Append the values of the next segment. Return false on failure.
 bool StreamedRows::decode_next(Worker& own, const std::vector<Slab>& slabs) {
     const Slab& slab = slabs[own.slab];
     Regions kept{slab.segments, {}};

@@ -1,4 +1,4 @@
-// Rows of a matrix, decoded as a pass comes to them.
+// Rows of a matrix, decoded as a pass reaches them.
 #pragma once
 
 #include <vector>
@@ -7,18 +7,18 @@
 
 namespace cassandra::stream {
 
-// Each thread has slabs of its own, so that it decodes what it multiplies while it is in its cache.
-// A segment that two threads have rows of is in slabs of both.
+// Each thread has its own slabs, so that it decodes what it multiplies into its own cache. A
+// segment with rows of two threads is in slabs of both.
 class StreamedRows final : public RowSource {
   public:
     StreamedRows(Source& source, const Tensor& tensor, int64_t first_value, int64_t out, int64_t in)
         : source_(source), tensor_(tensor), first_value_(first_value), out_(out), in_(in),
           slabs_(source.workers_.size()) {}
 
-    // Makes slabs of about so many bytes, and adds those that must be read to an order: the first
-    // of each thread, the second of each, and so on.
+    // Cut slabs of about `slab` bytes, and append those that must be read to an order: the first
+    // slab of each thread, then the second of each, and so on.
     void cut(int64_t slab, std::vector<Slab*>& order);
-    // Values that a worker holds at a time, and bytes of two tiles of them.
+    // Maximum values that a worker holds, and bytes of two tiles of them.
     int64_t most_values() const { return 2 * kTile * in_ + 2 * tensor_.params.segment; }
     int64_t line_bytes() const;
 

@@ -9,8 +9,8 @@
 namespace cassandra::stream {
 namespace {
 
-constexpr int ROWS = 64;  // of the embedding, kept: a round needs those of its drafts once more
-constexpr int64_t PIECE = 1 << 20;  // of an array, at a time
+constexpr int ROWS = 64;  // cached embedding rows: a round needs those of its drafts again
+constexpr int64_t PIECE = 1 << 20;  // bytes of an array read at a time
 
 }  // namespace
 

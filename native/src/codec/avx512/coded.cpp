@@ -1,8 +1,8 @@
-// The target of scheme unary with coded exponents of pruned values, where a beat has 16 values.
+// Targets of scheme unary with coded exponents of pruned values, for beats of 16 values.
 //
-// How many bytes the pruned values of a beat have depends on how many of their exponents are
-// escapes. These are runs of zeros of one length, and rare: the walk looks for runs that are as
-// long in each window, all at once, and looks closer only at windows that have one.
+// The bytes of a beat's pruned values depend on the number of escapes among their exponents.
+// Escapes are runs of zeros of one length, and rare: the walk tests all windows for runs at least
+// that long at once, and examines only windows that contain one.
 #include <algorithm>
 
 #include "codec/avx512/masked.h"
@@ -11,7 +11,7 @@ namespace cassandra::codec {
 namespace CASSANDRA_ISA {
 namespace {
 
-// Whether a word has a run of `length` ones (or, if it is 0, of 1), at most 31.
+// Test whether a word has a run of `length` ones (1 if it is 0), at most 31.
 class Runs {
   public:
     explicit Runs(int length) {
@@ -29,7 +29,7 @@ class Runs {
     int shifts_[5];
 };
 
-// The codes of pruned values. `s.stored` gets a bit for each rank, which is 1 for an escape.
+// Codes of pruned values. `s.stored` gets one bit per rank: 1 for an escape.
 class PrunedCodes {
   public:
     PrunedCodes(const Params& p, int64_t count, Streams& s)
@@ -38,8 +38,8 @@ class PrunedCodes {
         std::memset(escapes_, 0, count / 8 + 8);
     }
 
-    // Windows from `at` on, until there are `wanted` ranks, which are then used. False if something
-    // is unusual.
+    // Consume windows starting at `at` until `wanted` ranks are available, and use these ranks.
+    // Return false for data that the slow path must handle.
     bool starve(const uint8_t*& at, const uint8_t* end, int64_t wanted) {
         while (__builtin_expect(windows_.queued < wanted, 0)) {
             if (at > end || windows_.full()) return false;
@@ -86,7 +86,7 @@ class PrunedCodes {
     bool good_ = true;
 };
 
-// The pruned values: a byte of each to `s.pruned`, and the exponents of escapes to `s.residue`.
+// Pruned values: one byte each to `s.pruned`, and the exponents of escapes to `s.residue`.
 class PrunedBytes {
   public:
     explicit PrunedBytes(Streams& s)
@@ -117,10 +117,11 @@ class PrunedBytes {
     const uint8_t* const escapes_;
     uint8_t* const bytes_;
     uint8_t* exponents_;
-    int64_t taken_ = 0, over_ = 0;  // values; bytes of the next beat's, 0 or 1
+    int64_t taken_ = 0, over_ = 0;  // values read; bytes read that belong to the next beat (0 or 1)
 };
 
-// The rows of the verification region. The end of the codes, or null if something is unusual.
+// Walk the rows of the verification region. Return the end of the codes, or null for data that the
+// slow path must handle.
 const uint8_t* walk_pruned(const Params& p, const Region& region, int64_t count, Streams& s) {
     const auto* const masks = reinterpret_cast<const uint16_t*>(s.mask.data());
     const uint8_t *at = region.bytes, *const end = at + region.size;
@@ -140,10 +141,10 @@ const uint8_t* walk_pruned(const Params& p, const Region& region, int64_t count,
     return end - at < p.superblock ? codes.end() : nullptr;
 }
 
-// Exponents of `n` pruned values to `s.residues`.
+// Decode the exponents of `n` pruned values to `s.residues`.
 bool read_pruned_exponents(const Params& p, const uint8_t* codes_end, int64_t n, Streams& s) {
     uint8_t* const out = s.residues.data();
-    const int size = p.pruned_size + 1;  // with the escape
+    const int size = p.pruned_size + 1;  // including the escape
     if (!read_exponents(p, s.pruned_codes.data(), codes_end, p.pruned_book, size, n, s.ranks.data(),
                         out))
         return false;

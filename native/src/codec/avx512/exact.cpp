@@ -1,9 +1,9 @@
-// The target of scheme exact where nothing is pruned, a beat has 16 values and the lead is 1.
+// Targets of scheme exact without a mask, for beats of 16 values and lead 1.
 //
-// Where the rows of a beat lie depends on the residues of earlier ones. So a walk over 16 beats
-// finds no more than that: it needs the widths of residues, which are the leading zeros of windows,
-// and counts these in planes, 16 values at a time. What speculation data say of it is prepared
-// before, and values are put together after it, both 64 at a time.
+// The place of a beat's rows depends on the residues of earlier beats. A walk over 16 beats finds
+// only these places: it needs the widths of residues, which are the leading zeros of windows, and
+// counts them in planes, 16 values at a time. The walk's inputs from speculation data are prepared
+// before it, and values are assembled after it, both 64 at a time.
 #include <algorithm>
 #include <cstddef>
 
@@ -15,32 +15,33 @@ namespace {
 
 constexpr int LANES = 0xFFFF, CHUNK = 16 * BEAT, RING = 2 * CHUNK;  // values
 
-// A beat as the walk leaves it: rows of low, and where its residues begin (bits, modulo 2^16).
+// The walk's result for a beat: rows of low, and the start of its residues (bits, modulo 2^16).
 struct Record {
     uint8_t low[14];
     uint16_t start;
 };
 
-// Two chunks: positions modulo RING.
+// Two chunks; positions modulo RING.
 struct alignas(64) Ring {
     uint8_t highs[RING];  // high bits of windows, in ORDER
     Record records[RING / BEAT];
     uint64_t signs[RING / STEP];
-    // Of each beat, lanes whose high bits are not 0, and all 1 (in the top word, the others are 0
-    // and ones); and bits of its residues, were the low bits of windows 0 and windows of 0 not
-    // special.
+    // Per beat: lanes whose high bits are not 0, and lanes whose high bits are all 1 (in the top
+    // word; the other words are 0 and ones). Also the bits of the beat's residues if the low bits
+    // of windows were 0 and windows of 0 were not special.
     uint64_t some[RING / BEAT], full[RING / BEAT];
     int64_t bits[RING / BEAT];
 };
 
-// Fills the ring from speculation data.
+// Fill the ring from speculation data.
 class Highs {
   public:
     Highs(const Params& p, const Speculation& from, Ring& ring)
         : from_(from), ring_(ring), planes_(p, false, 0), fixed_(16 * p.truncated - 7 * BEAT),
           high_bits_(static_cast<char>(p.high_bits())),
           all_(static_cast<char>(0xFF << p.truncated)) {
-        alignas(64) uint8_t index[64] = {};  // masks in ORDER to the top words of four beats
+        // Permutes masks in ORDER to the top words of four beats.
+        alignas(64) uint8_t index[64] = {};
         for (int beat = 0; beat < 4; ++beat)
             for (int half = 0; half < 2; ++half) {
                 const int* const place = std::find(ORDER, ORDER + 8, 2 * beat + half);
@@ -49,7 +50,7 @@ class Highs {
         tops_ = _mm512_castsi512_si256(load512(index));
     }
 
-    // 64 values from `position` on.
+    // Store 64 values from `position` on.
     void put(int64_t position) {
         const int64_t at = position % RING, beat = at / BEAT;
         const __m512i rows = four(from_.block(position), from_.stride);
@@ -90,14 +91,14 @@ class Highs {
     __m256i tops_;
 };
 
-// What the place of rows needs to know of a beat.
+// Properties of a beat that determine the place of later rows.
 struct Needs {
     int64_t bits;     // of residues
-    int64_t escapes;  // bytes of values that are stored whole, if no window of 0 is a zero
+    int64_t escapes;  // bytes of uncompressed values, if no window of 0 is a zero
 };
 
-// Four low planes are taken as the words of a number; a one spreads to the planes below, whose
-// zeros are then leading zeros.
+// Four low planes are treated as words of one number; each one is spread to the planes below it, so
+// the remaining zeros are leading zeros.
 template <int TRUNCATED> inline Needs needs_of(const Ring& ring, int64_t beat, const uint8_t* low) {
     constexpr int LAST = TRUNCATED < 4 ? TRUNCATED : 4, REPEATED = 4 - LAST;
     uint64_t some = ring.some[beat], full = ring.full[beat];
@@ -115,13 +116,13 @@ template <int TRUNCATED> inline Needs needs_of(const Ring& ring, int64_t beat, c
     full &= rows | ((uint64_t{1} << 16 * REPEATED) - 1);
     full &= full >> 16;
     full &= full >> 32;
-    // fields below the last plane repeat it; a window of 0 has one bit and not eight
+    // fields below the last plane repeat it; a window of 0 has one bit instead of eight
     const int64_t found = ones(some & LANES);
     bits -= ones(some);
     return {bits + (REPEATED + 7) * found, 2 * (BEAT - found + ones(full))};
 }
 
-// Zeros among the windows of 0 of a beat whose residues begin at `bit` of `residue`.
+// Count the zeros among the windows of 0 of a beat whose residues begin at `bit` of `residue`.
 int64_t zeros_of(const Params& p, const uint8_t* high, const uint8_t* low, const uint8_t* residue,
                  int64_t bit) {
     uint32_t empty[8], some = 0;  // lanes that are 0 down to each plane
@@ -139,7 +140,7 @@ int64_t zeros_of(const Params& p, const uint8_t* high, const uint8_t* low, const
     return zeros;
 }
 
-// Moves rows of low, residue and pruned to places of their own.
+// Copy the rows of low, residue and pruned to separate buffers.
 template <int TRUNCATED> class Walk {
   public:
     Walk(const Params& p, const Speculation& from, const Region& region, int64_t count, Streams& s,
@@ -147,8 +148,8 @@ template <int TRUNCATED> class Walk {
         : p_(p), from_(from), ring_(ring), beats_(count / BEAT), residue_(s.residue.data()),
           rows_(region.bytes), stored_(s.pruned.data()), now_(low(0)), next_(low(1)) {}
 
-    // `beats` beats more, an even number. Without `flags` it is a guess that no window of 0 is a
-    // zero.
+    // Walk over `beats` more beats, an even number. Without `flags`, assume that no window of 0 is
+    // a zero.
     void go(bool flags, int64_t beats) { flags ? go_with<true>(beats) : go_with<false>(beats); }
 
     void restore(const Walk& w) {
@@ -162,7 +163,7 @@ template <int TRUNCATED> class Walk {
 
   private:
     template <bool FLAGS> void go_with(int64_t beats) {
-        Walk walk = *this;  // its members stay in registers
+        Walk walk = *this;  // a local copy keeps the members in registers
         for (int64_t i = 0; i < beats; i += 2) {
             walk.template step<FLAGS>(walk.now_);
             walk.template step<FLAGS>(walk.next_);
@@ -170,9 +171,9 @@ template <int TRUNCATED> class Walk {
         restore(walk);
     }
 
-    int64_t taken() const { return (bits_ + 15) >> 4 << 1; }  // bytes of residue
+    int64_t taken() const { return (bits_ + 15) >> 4 << 1; }  // bytes of residue read
 
-    // Those of a beat beyond the last one mean nothing.
+    // Results for a beat beyond the last one are undefined.
     Needs low(int64_t beat) {
         const int64_t place = beat % (RING / BEAT);
         const uint8_t* const at = rows_ + taken();
@@ -203,7 +204,7 @@ template <int TRUNCATED> class Walk {
     const int64_t beats_;
     uint8_t* const residue_;
     int64_t beat_ = 0, bits_ = 0;
-    const uint8_t* rows_;  // less the bytes of residue
+    const uint8_t* rows_;  // minus the bytes of residue
     uint8_t* stored_;
     Needs now_, next_;
 };
@@ -230,7 +231,7 @@ class LowBytes {
     __m512i places_;
 };
 
-// Values of beats that have been walked over.
+// Assemble the values of beats that the walk has passed.
 class Values {
   public:
     using Found = ExactValues::Found;
@@ -240,8 +241,8 @@ class Values {
           values_(from.log2_group, s, sizeof(Record) / 2, offsetof(Record, start) / 2),
           ring_(ring) {}
 
-    // 64 values from `position` on. `bits` is at most 2^16 less than the first bit of their
-    // residues; `stored` is moved on.
+    // Write 64 values from `position` on. `bits` is at most 2^16 below the first bit of their
+    // residues; `stored` is advanced.
     void put(int64_t position, int64_t bits, const uint8_t*& stored, uint16_t* out,
              Found& found) const {
         const int64_t at = position % RING;
@@ -262,7 +263,7 @@ class Values {
 template <int TRUNCATED>
 bool decode_exact(const Params& p, const Speculation& from, const Region& region, int64_t count,
                   Streams& s, uint16_t* out) {
-    Ring ring{};  // beats beyond the last one are looked at, too
+    Ring ring{};  // beats beyond the last one are read too
     Highs highs(p, from, ring);
     const auto prepare = [&](int64_t first) {
         for (int64_t at = first; at < std::min(first + CHUNK, count); at += STEP) highs.put(at);
@@ -280,7 +281,7 @@ bool decode_exact(const Params& p, const Speculation& from, const Region& region
         return found;
     };
     const uint8_t* const end = region.bytes + region.size;
-    bool flags = false;  // zeros come together
+    bool flags = false;  // zeros are clustered
     for (int64_t first = 0; first < count; first += CHUNK) {
         prepare(first + CHUNK);
         const int64_t last = std::min(first + CHUNK, count);

@@ -1,5 +1,5 @@
-// What the short ways for targets of scheme exact share: from windows and bits of residues to
-// values, 64 at a time. For files that are compiled for AVX-512.
+// Shared by the fast paths of scheme exact targets: convert windows and residue bits to values, 64
+// at a time. For files compiled for AVX-512.
 #pragma once
 
 #include "codec/avx512/fused.h"
@@ -7,15 +7,15 @@
 namespace cassandra::codec::CASSANDRA_ISA {
 namespace {
 
-// Residues of 64 windows in ORDER, one byte each. Where those of four beats begin (bits, modulo
-// 2^16) are words of a vector, `stride` words apart, from word `offset` on; `bits` has the byte
-// with the first of these bits, `first`, first.
+// Residues of 64 windows in ORDER, one byte each. The starts of the residues of four beats (bits,
+// modulo 2^16) are words of a vector, `stride` words apart, from word `offset` on. `bits` points to
+// the byte that contains `first`, the first of these bits.
 class ResidueBytes {
   public:
     ResidueBytes(int stride, int offset) : starts_(starts(stride, offset)) {}
 
     __m512i at(const uint8_t* bits, __m512i places, int64_t first, __m512i widths) const {
-        // where blocks of 8 begin: of a beat's second, after the first
+        // start of each block of 8; a beat's second block follows its first
         const __m512i sums = _mm512_sad_epu8(widths, _mm512_setzero_si512());
         const __m512i beats = _mm512_maskz_permutexvar_epi16(0x11111111, starts_, places);
         const __m512i start = _mm512_maskz_sub_epi16(
@@ -25,7 +25,7 @@ class ResidueBytes {
         const __m512i byte = _mm512_shuffle_epi8(_mm512_srli_epi64(blocks, 3), first_byte_);
         const __m512i fields =
             _mm512_permutexvar_epi8(_mm512_add_epi8(byte, seven_), load512(bits));
-        // where each value's bits begin in the 8 bytes of its block
+        // start of each value's bits within the 8 bytes of its block
         __m512i place = _mm512_ternarylogic_epi64(blocks, _mm512_set1_epi64(7),
                                                   _mm512_slli_epi64(widths, 8), 0xEA);
         place = _mm512_add_epi8(place, _mm512_slli_epi64(place, 8));
@@ -48,18 +48,18 @@ class ResidueBytes {
 
 class ExactValues {
   public:
-    // What there was among them: zeros, windows that are broken.
+    // Summary of the windows seen: zeros, invalid windows.
     struct Found {
         uint64_t zeros = 0, broken = 0;
     };
 
-    // Where residues begin is given as to ResidueBytes.
+    // `stride` and `offset` give the starts of residues as for ResidueBytes.
     ExactValues(int log2_group, Streams& s, int stride, int offset)
         : exponents_(log2_group), residues_(stride, offset), groups_(s.groups.data()),
           residue_(s.residue.data()) {}
 
-    // 64 values from `position` on, of `window` and `kept` in ORDER; windows of pruned ones are 0.
-    // Residues begin at `bits`, those of each beat where `places` says; `stored` is moved on.
+    // Write 64 values from `position` on, given `window` and `kept` in ORDER; windows of pruned
+    // values are 0. Residues begin at `bits`, those of each beat at `places`; `stored` is advanced.
     void put(int64_t position, __m512i window, uint64_t kept, uint64_t minus, __m512i places,
              int64_t bits, const uint8_t*& stored, uint16_t* out, Found& found) const {
         const __m512i one = _mm512_set1_epi8(1), power = leading_power(window);

@@ -1,9 +1,9 @@
-// The target of scheme exact with a mask, where a beat has 16 values and the lead is 1.
+// Targets of scheme exact with a mask, for beats of 16 values and lead 1.
 //
-// The walk over speculation data brings blocks of kept values together. Then a walk over
-// verification data needs the widths of residues to know where rows lie: leading zeros of windows,
-// which it counts in planes, up to the lane of a block with which a beat ends. Values are put
-// together in the end, as without a mask.
+// The walk over speculation data collects blocks of kept values. The walk over verification data
+// then needs the widths of residues to find the rows. They are the leading zeros of windows, which
+// it counts in planes, up to the lane of a block at which a beat ends. Values are assembled at the
+// end, as without a mask.
 #include "codec/avx512/exact.h"
 #include "codec/avx512/masked.h"
 #include "codec/avx512/windows.h"
@@ -14,10 +14,10 @@ namespace {
 
 constexpr int LANES = 0xFFFF, BLOCK = 16;  // bytes
 
-// Prepares what high bits say of each block, 16 bytes each; before the first block stands one whose
-// values have no residues and are no escapes. `s.spread` gets the planes of windows from 0 on, each
-// with a one where it or a higher one has it; `s.spread_more`, first, the lanes with a zero among
-// their high bits.
+// Prepare the high bits of each block, 16 bytes each. Before the first block stands a block whose
+// values have no residues and are not escapes. `s.spread` gets the planes of windows from 0 on,
+// each with a one where it or a higher plane has one; `s.spread_more` gets, first, the lanes with a
+// zero among their high bits.
 void prepare(const Params& p, int64_t kept, Streams& s) {
     alignas(16) uint8_t index[16], present[16];
     for (int place = 0; place < 8; ++place)
@@ -44,7 +44,7 @@ void prepare(const Params& p, int64_t kept, Streams& s) {
     }
 }
 
-// The first n lanes of four planes.
+// Masks of the first n lanes in four planes.
 struct LaneMasks {
     uint64_t of[BEAT + 1];
     constexpr LaneMasks() : of() {
@@ -53,12 +53,12 @@ struct LaneMasks {
 };
 constexpr LaneMasks FIRST;
 
-// Planes of a block, those above or'ed to each: 7 to 4 and 3 to 0, the highest on top. And lanes of
-// windows of 0 or 255.
+// Planes of a block, each or'ed with those above it: 7 to 4 and 3 to 0, the highest on top. Also
+// the lanes of windows of 0 or 255.
 struct Block {
     uint64_t upper, lower, special;
 
-    // Ones spread to the planes below; zeros likewise.
+    // Spread ones to the planes below; zeros likewise.
     static uint64_t some(uint64_t planes) {
         planes |= planes >> 16;
         return planes | planes >> 32;
@@ -86,8 +86,8 @@ struct Block {
         return {upper, lower, (full | ~lower) & LANES};
     }
 
-    // What its first `lanes` values need: bits of residues, were those of windows of 0 eight; and,
-    // in the upper half, special windows.
+    // Return the bits of residues of the first `lanes` values if windows of 0 had eight bits, and
+    // in the upper half the number of special windows.
     uint64_t needs(int64_t lanes) const {
         const uint64_t first = FIRST.of[lanes];
         const int64_t bits = 8 * lanes - ones(lower & first) - ones(upper & first);
@@ -99,7 +99,7 @@ struct Special {
     int64_t empty, escapes;
 };
 
-// Among `n` kept values from `first` on, whose residues begin at `bit`.
+// Examine `n` kept values from `first` on, whose residues begin at `bit`.
 template <int TRUNCATED>
 __attribute__((noinline)) Special count_special(const Planes& planes, Streams& s, int64_t first,
                                                 int64_t n, int64_t bit) {
@@ -114,7 +114,7 @@ __attribute__((noinline)) Special count_special(const Planes& planes, Streams& s
     return {empty, escapes_of<BEAT>(some, static_cast<int>(n), s.residue.data(), bit)};
 }
 
-// Moves rows of low, residue and pruned to places of their own.
+// Copy the rows of low, residue and pruned to separate buffers.
 template <int TRUNCATED> class ExactWalk {
   public:
     ExactWalk(const Params& p, const Region& region, int64_t beats, Streams& s)
@@ -125,7 +125,7 @@ template <int TRUNCATED> class ExactWalk {
           starts_(s.starts.data()), at_(region.bytes), low_(region.bytes),
           pruned_(s.pruned.data()) {}
 
-    // False if the region is too short or too long.
+    // Return false if the region is too short or too long.
     bool go() {
         const uint64_t first = take_low(0);
         uint64_t next = take_low(1);
@@ -155,7 +155,7 @@ template <int TRUNCATED> class ExactWalk {
         at_ += size;
     }
 
-    // What the beat needs of residues; see Block.
+    // Read the beat's rows of low; return its needs for residues (see Block).
     uint64_t take_low(int64_t beat) {
         const int64_t kept = ones(masks_[beat]), taken = if_less(available_, kept);
         before_ += whole_ & static_cast<uint64_t>(taken);
@@ -188,7 +188,7 @@ template <int TRUNCATED> class ExactWalk {
         at_ += bytes_of(bits_) - had;
     }
 
-    // The first value of a beat when the next one's low bits have been taken.
+    // Return the first value of a beat after the next beat's low bits have been read.
     int64_t first(int64_t beat) const {
         const int64_t next = beat + 1 < beats_ ? ones(masks_[beat + 1]) : 0;
         return BEAT * blocks_ - available_ - next - ones(masks_[beat]);
@@ -209,7 +209,7 @@ template <int TRUNCATED> class ExactWalk {
              upto_ = 0;  // see Block: of this block, of those before it, of all beats
 };
 
-// False if a group exponent is not legal, or a window is broken.
+// Return false for an invalid group exponent or window.
 bool put_exact(const Params& p, int64_t count, Streams& s, uint16_t* out) {
     const ExactValues values(__builtin_ctz(static_cast<unsigned>(p.group)), s, 2, 0);
     const Spread<true> spread(s.mask.data(), nullptr);

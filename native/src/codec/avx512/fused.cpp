@@ -1,12 +1,13 @@
-// Drafts of mx and exact, and targets of mx, where nothing is pruned and a beat has 16 values: rows
-// lie in places that are known beforehand.
+// Drafts of mx and exact, and targets of mx, without pruned values, for beats of 16 values: the
+// places of all rows are known in advance.
 #include "codec/avx512/fused.h"
 
 namespace cassandra::codec {
 namespace CASSANDRA_ISA {
 namespace {
 
-// The results of a group exponent of 8 or less, one word for each magnitude in ORDER: subnormals.
+// Write the values of magnitudes in ORDER, one word each, whose group exponent is 8 or less:
+// subnormals.
 inline void put_small(__m512i magnitudes, __m512i groups, uint64_t minus, uint16_t* out) {
     alignas(64) uint8_t magnitude[64], group[64];
     _mm512_store_si512(magnitude, magnitudes);

@@ -1,5 +1,5 @@
-// What the short ways share: rows in places that are known beforehand, and 64 values at a time.
-// For files that are compiled for AVX-512.
+// Shared by the fast paths: rows at places known in advance, processed 64 values at a time. For
+// files compiled for AVX-512.
 #pragma once
 
 #include "codec/bits.h"
@@ -7,30 +7,31 @@
 namespace cassandra::codec::CASSANDRA_ISA {
 namespace {
 
-constexpr int BEAT = 16, ROW = 2, STEP = 64;  // values of a beat, bytes of a row, values at a time
+constexpr int BEAT = 16, ROW = 2, STEP = 64;  // values per beat, bytes per row, values at a time
 
 inline int64_t ones(uint64_t word) { return static_cast<int64_t>(_mm_popcnt_u64(word)); }
 
 inline __m512i load512(const void* from) { return _mm512_loadu_si512(from); }
 
-// For an expansion: from memory that is slow on Zen 4.
+// Load into a register before an expansion, because expanding from memory is slow on Zen 4.
 inline __m512i in_register(const void* from) {
     __m512i loaded = load512(from);
     asm("" : "+v"(loaded));
     return loaded;
 }
 
-// 0 to 63.
+// Return the bytes 0 to 63.
 inline __m512i iota() {
     alignas(64) uint8_t lanes[64];
     for (int i = 0; i < 64; ++i) lanes[i] = static_cast<uint8_t>(i);
     return load512(lanes);
 }
 
-// Blocks of 8 values of a vector of bytes: unpacking bytes to words then gives values in order.
+// Order of the blocks of 8 values in a vector of bytes: unpacking bytes to words then gives values
+// in order.
 constexpr int ORDER[8] = {0, 4, 1, 5, 2, 6, 3, 7}, NATURAL[8] = {0, 1, 2, 3, 4, 5, 6, 7};
 
-// Bits of bytes in ORDER, in the order of values.
+// Permute the bits of bytes in ORDER to the order of values.
 inline uint64_t in_order(uint64_t mask) {
     return _pext_u64(mask, 0x00FF00FF00FF00FF) | _pext_u64(mask, 0xFF00FF00FF00FF00) << 32;
 }
@@ -39,18 +40,18 @@ inline uint64_t out_of_order(uint64_t mask) {  // the inverse
     return _pdep_u64(mask, 0x00FF00FF00FF00FF) | _pdep_u64(mask >> 32, 0xFF00FF00FF00FF00);
 }
 
-// Byte j of each result has bit j of all bytes of `rows`, its last byte lowest.
+// Transpose bits: byte j of each result has bit j of all bytes of `rows`, its last byte lowest.
 inline __m512i transposed(__m512i rows) {
     return _mm512_gf2p8affine_epi64_epi8(_mm512_set1_epi64(0x8040201008040201ll), rows, 0);
 }
 
-// Planes of four beats to 64 bytes in `order`. `high` has the planes of sign_high, from the sign
-// on, of each beat in 16 bytes, `low` those of low in `low_stride` bytes.
+// Convert the planes of four beats to 64 bytes in `order`. `high` has each beat's planes of
+// sign_high in 16 bytes, starting with the sign; `low` has the planes of low in `low_stride` bytes.
 struct Planes {
     __m512i places, sign_places;
     uint64_t used = 0;
 
-    // Bits from `truncated` (0 if `low`) up to the sign; for unary the sign is bit 7.
+    // Select the bits from `truncated` (0 if `low`) up to the sign; in unary the sign is bit 7.
     Planes(const Params& p, bool low, int low_stride, const int (&order)[8] = ORDER) {
         alignas(64) uint8_t index[64] = {}, sign_index[64] = {};
         const int top = p.magnitude_bits(), first = low ? 0 : p.truncated;
@@ -110,14 +111,14 @@ class GroupBytes {
     __m512i index_;
 };
 
-// Rows of group exponents up to and with the beat that begins at `position`.
+// Return the number of rows of group exponents through the beat that begins at `position`.
 inline int64_t exponent_rows(int64_t position, int log2_group) {
     return ((position >> log2_group) + 2) >> 1;
 }
 
-// Where the rows of a speculation region of mx or exact are, without a mask: `good` if it has the
-// right size and legal group exponents. A row of each plane must fit in 16 bytes with that of
-// signs.
+// Places of the rows in a speculation region of mx or exact without a mask. `good` is true if the
+// region has the right size and valid group exponents. One row of each plane and of the signs must
+// fit in 16 bytes.
 struct Speculation {
     const uint8_t* rows;
     int log2_group, stride;
@@ -135,21 +136,21 @@ struct Speculation {
         good = legal_groups(p, groups, count);
     }
 
-    // The sign row of the beat at `position`; its other rows follow. Four beats from a multiple
-    // of STEP on are `stride` bytes apart.
+    // Return the sign row of the beat at `position`; its other rows follow. Four beats from a
+    // multiple of STEP on are `stride` bytes apart.
     const uint8_t* block(int64_t position) const {
         return rows + stride * (position / BEAT) + ROW * exponent_rows(position, log2_group);
     }
 };
 
-// 2^z for bytes with z leading zeros; 0 for 0.
+// Return 2^z for bytes with z leading zeros; 0 for 0.
 inline __m512i leading_power(__m512i bytes) {
     const __m512i reversed = _mm512_gf2p8affine_epi64_epi8(
         bytes, _mm512_set1_epi64(static_cast<long long>(0x8040201008040201ull)), 0);
     return _mm512_and_si512(reversed, _mm512_sub_epi8(_mm512_setzero_si512(), reversed));
 }
 
-// 64 magnitudes in the units of their groups; `subnormal` has those that need more.
+// Convert 64 magnitudes in units of their groups; `subnormal` marks those that need more work.
 struct GroupValues {
     __m512i mantissa, exponent;
     uint64_t subnormal;
@@ -164,7 +165,7 @@ struct GroupValues {
     }
 };
 
-// 32 words of exponents and mantissas (bit 7 of these is ignored), and their signs.
+// Assemble 32 words from exponents and mantissas (bit 7 of these is ignored) and their signs.
 inline __m512i assembled(__m512i words, uint32_t minus) {
     const __m512i exponents = _mm512_srli_epi16(words, 1);
     const __m512i values = _mm512_ternarylogic_epi64(_mm512_set1_epi16(static_cast<short>(0xFF80)),

@@ -1,4 +1,4 @@
-// Kernels for AVX-512 with VBMI, VBMI2 and GFNI: the same results as the portable ones.
+// Kernels for AVX-512 with VBMI, VBMI2 and GFNI, with the same results as the portable ones.
 #include <algorithm>
 
 #include "codec/avx512/fused.h"
@@ -6,7 +6,7 @@
 namespace cassandra::codec::CASSANDRA_ISA {
 namespace {
 
-// There is no _mm512_mask_or_epi16: the words of `a`, those of the mask or'ed with `b`.
+// Or `b` into the words of `a` selected by the mask, because _mm512_mask_or_epi16 does not exist.
 static inline __m512i or_where(__m512i a, __mmask32 where, __m512i b) {
     return _mm512_mask_mov_epi16(a, where, _mm512_or_si512(a, b));
 }
@@ -15,7 +15,7 @@ static inline uint32_t lanes32(int64_t n, int64_t i) {
     return n - i >= 32 ? ~0u : _bzhi_u32(~0u, static_cast<unsigned>(n - i));
 }
 
-// A table of 128 bytes, looked up with bytes below 128; others give 0.
+// Lookup table of 128 bytes for indices below 128; other indices give 0.
 struct Table128 {
     __m512i low, high;
     template <class Entry> explicit Table128(Entry entry) {
@@ -33,7 +33,7 @@ struct Table128 {
 static Table128 leading_zeros() {
     return Table128([](int i) { return LEADING_ZEROS[i]; });
 }
-// Ones where a window's residue has bits.
+// Build masks of the residue bits of each window.
 static Table128 residue_masks() {
     return Table128([](int i) { return (1 << RESIDUE_WIDTH[i]) - 1; });
 }
@@ -96,7 +96,7 @@ int64_t ranks(const uint8_t* codes, int64_t bytes, int limit, uint8_t* out) {
     const __m512i before = _mm512_sub_epi8(lanes, one);
     __m512i most = _mm512_setzero_si512();
     int64_t found = 0;
-    int zeros = 0;  // before this word: fewer than `limit`
+    int zeros = 0;  // before this word; less than `limit`
     for (int64_t at = 0; at < bytes; at += 8) {
         const int bits = static_cast<int>(std::min<int64_t>(bytes - at, 8)) * 8;
         const uint64_t word = _bzhi_u64(load<uint64_t>(codes + at), bits);
@@ -172,7 +172,8 @@ void put_words(const uint8_t* bitmap, int64_t n, const uint8_t* dense, uint16_t*
     }
 }
 
-// Store 32 values: signs added, positions that are not kept 0, positions past the end untouched.
+// Store 32 values with their signs; positions that are not kept become 0, positions past the end
+// stay unchanged.
 static inline void put32(__m512i values, const uint8_t* signs, const uint8_t* mask, int64_t i,
                          int64_t n, uint16_t* out) {
     const __m512i minus = _mm512_set1_epi16(static_cast<short>(0x8000));
@@ -196,7 +197,7 @@ void restore_unary(const uint8_t* magnitudes, const uint8_t* exponents, const ui
     }
 }
 
-// value(0, E, A) of section 4.2 for 32 words; z has the leading zeros of A.
+// Return value(0, E, A) of section 4.2 for 32 words; z holds the leading zeros of A.
 static inline __m512i value_of(__m512i group, __m512i magnitude, __m512i zeros) {
     const __m512i mantissa =
         _mm512_and_si512(_mm512_sllv_epi16(magnitude, zeros), _mm512_set1_epi16(0x7F));
@@ -298,7 +299,7 @@ static inline __m512i low_bytes(__m512i first, __m512i second) {
                               _mm512_cvtepi16_epi8(second), 1);
 }
 
-// Eight bits of 64 values from bit `SHIFT` on, one byte each; those past the end are 0.
+// Extract eight bits of 64 values from bit `SHIFT` on, one byte each; bytes past the end are 0.
 template <int SHIFT> static inline __m512i fields64(const uint16_t* values, int64_t i, int64_t n) {
     const __m512i low = _mm512_maskz_loadu_epi16(lanes32(n, i), values + i);
     const __m512i high =
@@ -314,7 +315,7 @@ static inline __m512i mantissas64(const uint16_t* values, int64_t i, int64_t n) 
     return _mm512_and_si512(fields64<0>(values, i, n), _mm512_set1_epi8(0x7F));
 }
 
-// A table of 256 bytes.
+// Lookup table of 256 bytes.
 class Table256 {
   public:
     explicit Table256(const uint8_t* table)
@@ -336,7 +337,7 @@ void look_up_exponents(const uint16_t* values, int64_t n, const uint8_t* table, 
         _mm512_storeu_si512(out + i, entries(exponents64(values, i, n)));
 }
 
-// Eight codes at a time, where none is longer than 8 bits: a product has all their ends.
+// Write eight codes at a time if none is longer than 8 bits: one product finds all their ends.
 int64_t code(const uint8_t* ranks, int64_t n, uint8_t* out) {
     constexpr uint64_t EACH = 0x0101010101010101;
     CodeWriter writer(out);
@@ -419,7 +420,7 @@ void group_exponents(const Params& p, const uint16_t* values, const uint8_t* mas
     }
 }
 
-// Aligned significands (nearest, ties to even) or windows of 32 words.
+// Return aligned significands (nearest, ties to even) or windows of 32 words.
 static inline __m512i aligned(__m512i exponent, __m512i mantissa, __m512i group, bool exact) {
     const __m512i one = _mm512_set1_epi16(1), full = _mm512_set1_epi16(255);
     const __mmask32 normal = _mm512_test_epi16_mask(exponent, exponent);

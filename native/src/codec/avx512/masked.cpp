@@ -1,17 +1,17 @@
-// Segments with a mask, and all of scheme unary, where a beat has 16 values and neither residues
-// nor coded exponents of pruned values are read.
+// Segments with a mask, and all of scheme unary, for beats of 16 values, where neither residues nor
+// coded exponents of pruned values are read.
 //
-// Walks bring the rows of each stream together, one beat after another and almost without branches.
-// Then planes become bytes and codes ranks, of kept values alone; in the end these are spread to
-// their positions, 64 at a time.
+// Walks collect the rows of each stream, beat by beat and almost without branches. Then planes
+// become bytes and codes become ranks, for kept values only. At the end these are spread to their
+// positions, 64 at a time.
 #include "codec/avx512/masked.h"
 
 namespace cassandra::codec {
 namespace CASSANDRA_ISA {
 namespace {
 
-// The rows of a verification region: `s.lows` gets those of low, `s.pruned` pruned values. The
-// former, or null if the region is too short or too long.
+// Walk the rows of a verification region: `s.lows` gets rows of low, `s.pruned` pruned values.
+// Return the rows of low, or null if the region is too short or too long.
 const uint8_t* walk_lows(const Params& p, const Region& region, int64_t beats, Streams& s) {
     const auto* const masks = reinterpret_cast<const uint16_t*>(s.mask.data());
     const uint8_t *at = region.bytes, *const end = at + region.size;
@@ -31,7 +31,7 @@ const uint8_t* walk_lows(const Params& p, const Region& region, int64_t beats, S
     return end - at < p.superblock ? s.lows.data() : nullptr;
 }
 
-// The rows of low of a verification region that has no others, or null as before.
+// Return the rows of low of a verification region that has no other rows, or null as above.
 const uint8_t* only_lows(const Params& p, const Region& region, int64_t beats) {
     const int64_t size = ROW * p.truncated * beats;
     return size <= region.size && region.size - size < p.superblock ? region.bytes : nullptr;
@@ -52,7 +52,7 @@ template <bool MASKED> void put_unary(bool target, int64_t count, Streams& s, ui
     }
 }
 
-// False if a group exponent is not legal, or a value would be subnormal.
+// Return false for an invalid group exponent or a value that would be subnormal.
 bool put_groups(const Params& p, bool target, int64_t count, Streams& s, uint16_t* out) {
     const GroupBytes exponents(__builtin_ctz(static_cast<unsigned>(p.group)));
     const uint8_t *bytes = s.magnitudes.data(), *const groups = s.groups.data();

@@ -1,5 +1,5 @@
-// What the short ways for segments with a mask share: the walk over speculation data, bytes of kept
-// values, and their way to their positions. For files that are compiled for AVX-512.
+// Shared by the fast paths for segments with a mask: the walk over speculation data, the bytes of
+// kept values, and their expansion to positions. For files compiled for AVX-512.
 #pragma once
 
 #include "codec/avx512/fused.h"
@@ -7,27 +7,27 @@
 namespace cassandra::codec::CASSANDRA_ISA {
 namespace {
 
-// All bits if a < b, else none: for a choice that depends on data, which a branch would guess wrong
-// often.
+// Return all ones if a < b, else 0: a data-dependent choice without a branch, which would often be
+// mispredicted.
 inline int64_t if_less(int64_t a, int64_t b) {
     int64_t mask = (a - b) >> 63;
-    asm("" : "+r"(mask));  // or it would be made a branch again
+    asm("" : "+r"(mask));  // keeps the compiler from making a branch
     return mask;
 }
 
-// Takes windows of a coded stream, and counts the ranks that are not used yet.
+// Read windows of a coded stream, and count the ranks that are not used yet.
 struct Windows {
     const int64_t size;
     const uint64_t used;
     uint8_t *codes, *const codes_end;
     int64_t queued = 0;
 
-    // `to` may be empty if nothing is taken.
+    // `to` may be empty if no windows are read.
     Windows(const Params& p, Buffer& to)
         : size(ROW * p.window), used(~uint64_t{0} >> (64 - 8 * size)), codes(to.data()),
           codes_end(to.bytes.empty() ? codes : codes + to.size() - 16) {}
 
-    // One from `at` on, if `taken` has all bits; its codes.
+    // Read a window from `at` on if `taken` is all ones; return its codes.
     uint64_t take(const uint8_t*& at, int64_t taken) {
         const uint64_t found = load<uint64_t>(at) & used;
         store(codes, found);
@@ -40,8 +40,8 @@ struct Windows {
     bool full() const { return codes > codes_end; }
 };
 
-// The rows of a speculation region. `s.highs` gets 16 bytes for each block, from its row of signs
-// on.
+// Walk the rows of a speculation region. `s.highs` gets 16 bytes per block, starting with its row
+// of signs.
 template <bool UNARY, bool MASKED> class HighWalk {
   public:
     HighWalk(const Params& p, const Region& region, Streams& s)
@@ -50,7 +50,7 @@ template <bool UNARY, bool MASKED> class HighWalk {
           masks_(reinterpret_cast<uint16_t*>(s.mask.data())), at_(region.bytes),
           windows_(p, s.codes), groups_(s.groups.data()), blocks_(s.highs.data()) {}
 
-    // False if the region is too short or too long.
+    // Return false if the region is too short or too long.
     bool go(int64_t beats) {
         int64_t now = 0;
         for (int64_t slot = -1; slot < beats; ++slot) {
@@ -115,7 +115,7 @@ template <bool UNARY, bool MASKED> class HighWalk {
     int64_t available_ = 0, kept_ = 0, groups_left_ = 0;
 };
 
-// Takes rows of low.
+// Read rows of low.
 struct LowRows {
     const int64_t size;
     uint8_t* to;
@@ -123,7 +123,7 @@ struct LowRows {
 
     LowRows(const Params& p, Streams& s) : size(ROW * p.truncated), to(s.lows.data()) {}
 
-    // Those of a beat, from `at` on.
+    // Read a beat's rows, from `at` on.
     void take(const uint8_t*& at, int64_t kept) {
         const int64_t taken = if_less(available, kept);
         std::memcpy(to, at, 16);
@@ -133,12 +133,13 @@ struct LowRows {
     }
 };
 
-// One more than the rank of each code in `bytes` bytes: how many, or -1 if there are zeros at the
-// end, or in 8 bytes, that can be of no code. Other runs that are too long give ranks that are.
+// Write one more than the rank of each code in `bytes` bytes. Return the number of codes, or -1 for
+// zeros at the end, or in 8 bytes, that cannot be part of a code. Other overlong runs give ranks
+// that are too large.
 inline int64_t ranks_of(const uint8_t* codes, int64_t bytes, int limit, uint8_t* out) {
     const __m512i all = iota(), shift = _mm512_sub_epi8(all, _mm512_set1_epi8(1));
     const uint8_t* const start = out;
-    int64_t zeros = 1;  // before these 8 bytes, and one
+    int64_t zeros = 1;  // before these 8 bytes, plus one
     for (int64_t at = 0; at < bytes; at += 8) {
         const int64_t bits = bytes - at < 8 ? 8 * (bytes - at) : 64;
         const uint64_t word = _bzhi_u64(load<uint64_t>(codes + at), static_cast<unsigned>(bits));
@@ -152,14 +153,14 @@ inline int64_t ranks_of(const uint8_t* codes, int64_t bytes, int limit, uint8_t*
     return zeros > limit ? -1 : out - start;
 }
 
-// Exponents of `wanted` codes by a book of `size` entries; false if a code is broken. `ranks` has
-// room for a rank of each bit.
+// Look up the exponents of `wanted` codes in a book of `size` entries; return false for an invalid
+// code. `ranks` has room for one rank per bit.
 inline bool read_exponents(const Params& p, const uint8_t* codes, const uint8_t* codes_end,
                            const uint8_t* book, int size, int64_t wanted, uint8_t* ranks,
                            uint8_t* out) {
     const int64_t found = ranks_of(codes, codes_end - codes, p.codebook, ranks);
     for (int64_t i = wanted; i < found; ++i)
-        if (ranks[i] > p.codebook) return false;  // of a code that is not used
+        if (ranks[i] > p.codebook) return false;  // the invalid code is not among those used
     alignas(64) uint8_t entries[64] = {};
     std::memcpy(entries + 1, book, sizeof p.book);
     const __m512i exponents = load512(entries), last = _mm512_set1_epi8(static_cast<char>(size));
@@ -172,15 +173,15 @@ inline bool read_exponents(const Params& p, const uint8_t* codes, const uint8_t*
     return found >= wanted && unknown == 0;
 }
 
-// Those of kept values, from the codes of speculation data.
+// Decode the exponents of kept values from the codes of speculation data.
 template <bool MASKED>
 bool read_kept_exponents(const Params& p, const HighWalk<true, MASKED>& walk, Streams& s) {
     return read_exponents(p, s.codes.data(), walk.codes_end(), p.book, p.book_size, walk.kept(),
                           s.ranks.data(), s.exponents.data());
 }
 
-// Bytes of kept values from their blocks, those of sign_high 16 bytes apart; and signs. `lows` is
-// null for a draft.
+// Convert blocks of kept values to bytes and signs; blocks of sign_high are 16 bytes apart. `lows`
+// is null for a draft.
 inline void read_blocks(const Params& p, const uint8_t* lows, int64_t kept, Streams& s) {
     const Planes planes(p, lows != nullptr, ROW * p.truncated, NATURAL);
     const __m512i fill = _mm512_set1_epi8(static_cast<char>(lows ? 0 : p.fill));
@@ -194,7 +195,7 @@ inline void read_blocks(const Params& p, const uint8_t* lows, int64_t kept, Stre
     }
 }
 
-// Values of kept ones by their positions.
+// Expand kept values to their positions.
 template <bool MASKED> class Spread {
   public:
     Spread(const uint8_t* masks, const uint8_t* pruned) : masks_(masks), pruned_(pruned) {}
@@ -203,20 +204,20 @@ template <bool MASKED> class Spread {
         return MASKED ? load<uint64_t>(masks_ + position / 8) : ~uint64_t{0};
     }
 
-    // Bytes of `dense` in ORDER, 0 where nothing is kept.
+    // Return bytes of `dense` in ORDER, 0 for positions that are not kept.
     __m512i bytes(uint64_t mask, const uint8_t* dense) const {
         const __m512i some = in_register(dense);
         return _mm512_permutexvar_epi64(order_,
                                         MASKED ? _mm512_maskz_expand_epi8(mask, some) : some);
     }
-    // Those of `pruned` there.
+    // Fill the other positions with bytes of `pruned`.
     __m512i bytes(uint64_t mask, const uint8_t* dense, const uint8_t* pruned) const {
         const __m512i kept = _mm512_maskz_expand_epi8(mask, in_register(dense));
         return _mm512_permutexvar_epi64(order_,
                                         _mm512_mask_expand_epi8(kept, ~mask, in_register(pruned)));
     }
 
-    // 32 values, with pruned ones in their places if `target`.
+    // Write 32 values; if `target`, put pruned values in their places.
     void put(__m512i values, uint32_t mask, bool target, uint16_t* out) {
         if (MASKED && target) {
             values = _mm512_mask_expand_epi16(values, ~mask, in_register(pruned_));
@@ -231,7 +232,7 @@ template <bool MASKED> class Spread {
                                              ORDER[5], ORDER[6], ORDER[7]);
 };
 
-// 32 words of exponents, signs and mantissas, the latter two in the low byte.
+// Assemble 32 words from exponents, signs and mantissas, the latter two in the low byte.
 inline __m512i signed_values(__m512i words) {
     const __m512i exponents = _mm512_srli_epi16(words, 1), signs = _mm512_slli_epi16(words, 8);
     const __m512i values =
@@ -239,7 +240,7 @@ inline __m512i signed_values(__m512i words) {
     return _mm512_ternarylogic_epi64(_mm512_set1_epi16(0x7FFF), values, signs, 0xCA);
 }
 
-// 64 bits of a bitmap from bit `from` on.
+// Return 64 bits of a bitmap from bit `from` on.
 inline uint64_t bits_from(const uint8_t* bitmap, int64_t from) {
     return load<uint64_t>(bitmap + from / 8) >> from % 8 | uint64_t{bitmap[from / 8 + 8]}
                                                                << 1 << (63 - from % 8);

@@ -1,4 +1,4 @@
-// The walks, for AVX-512: popcnt, and the windows of scheme exact at once.
+// The walks for AVX-512: with popcnt, and with all windows of a beat of scheme exact at once.
 #include "codec/avx512/windows.h"
 
 namespace cassandra::codec::CASSANDRA_ISA {

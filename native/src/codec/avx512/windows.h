@@ -1,4 +1,4 @@
-// Escapes among windows of scheme exact. For files that are compiled for AVX-512.
+// Escapes among windows of scheme exact. For files compiled for AVX-512.
 #pragma once
 
 #include <immintrin.h>
@@ -8,8 +8,8 @@
 namespace cassandra::codec::CASSANDRA_ISA {
 namespace {
 
-// A beat of windows in the narrowest register: a load that is wider than the store before it has
-// to wait for the store to leave the core.
+// Load a beat of windows into the narrowest register: a load that is wider than the store before it
+// stalls until the store completes.
 template <int B> inline __m256i load_beat(const uint8_t* from) {
     if constexpr (B == 32) return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
     if constexpr (B == 16)
@@ -30,7 +30,7 @@ struct WidthMasks {
 };
 constexpr WidthMasks WIDTH_MASKS;
 
-// Few windows are special: only these look for their place among the bits.
+// Special windows are rare: only these search for their place among the bits.
 template <int B>
 inline int64_t escapes_of(const uint8_t* windows, int n, const uint8_t* residue, int64_t bit) {
     const __mmask32 lanes = _bzhi_u32(~0u, n);
