@@ -18,7 +18,7 @@ namespace cassandra {
 constexpr int MAX_ROWS = 16;           // maximum rows of a pass over trees or with logits
 constexpr int PROMPT_ROWS = kMaxRows;  // maximum rows of a prompt pass
 constexpr int NOT_FINITE = -3;         // a logit is NaN or infinite, so no token is best
-static_assert(MAX_ROWS == 1 + MOST_NODES, "a tree and the token before it fill a pass");
+static_assert(MAX_ROWS == 1 + MAX_NODES, "a tree and the token before it fill a pass");
 
 // Dimensions of a model. Fields, order and types must match native/engine_binding.py.
 struct ModelShape {
@@ -111,14 +111,14 @@ enum Slot { SLOT_Q, SLOT_K, SLOT_V, SLOT_O, SLOT_GATE, SLOT_UP, SLOT_DOWN, SLOTS
 // or of whole rows, norms of the outputs of attention and feed-forward. Any may be empty.
 enum VectorSlot {
     VECTOR_ATTENTION_NORM,
-    VECTOR_FEED_FORWARD_NORM,
+    VECTOR_PRE_FFN_NORM,
     VECTOR_Q_BIAS,
     VECTOR_K_BIAS,
     VECTOR_V_BIAS,
     VECTOR_Q_NORM,
     VECTOR_K_NORM,
-    VECTOR_ATTENDED_NORM,
-    VECTOR_FED_FORWARD_NORM,
+    VECTOR_POST_ATTENTION_NORM,
+    VECTOR_POST_FFN_NORM,
     VECTOR_SLOTS
 };
 
