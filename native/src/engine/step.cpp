@@ -109,8 +109,8 @@ void Engine::normalise_rows(int thread, int rows, const std::vector<float>& weig
 }
 
 // Return the weight of a norm over single heads, or null.
-const float* Engine::head_norm(int layer, VectorSlot slot) const {
-    const std::vector<float>& weight = layers_[layer].vectors[slot];
+const float* Engine::head_norm(int layer, VectorSlot vector_id) const {
+    const std::vector<float>& weight = layers_[layer].vectors[vector_id];
     return weight.size() == static_cast<size_t>(shape_.head_size) ? weight.data() : nullptr;
 }
 
