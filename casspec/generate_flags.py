@@ -224,14 +224,14 @@ def choose_target(args: argparse.Namespace) -> str:
 def _against_native(args: argparse.Namespace) -> str:
     """Return why the native backend cannot be used, or an empty string."""
     from cassandra_spec.model.backends import native_obstacle
-    from cassandra_spec.native.engine_binding import MOST
+    from cassandra_spec.native.engine_binding import MAX_GAMMA
 
     if "--codec" in args.given:
         return "--codec needs decoded weights"
     if args.kv == "mx":
         return "--kv mx rounds what the target reads"
-    if isinstance(args.gamma, int) and args.gamma > MOST:
-        return f"--gamma is above {MOST}"
+    if isinstance(args.gamma, int) and args.gamma > MAX_GAMMA:
+        return f"--gamma is above {MAX_GAMMA}"
     return native_obstacle(args.source)
 
 

@@ -16,8 +16,8 @@ from cassandra_spec.drafting.proposal import Node, Proposal
 from cassandra_spec.drafting.sampling import (
     Probabilities,
     distribution,
-    likeliest,
     require_finite,
+    top_tokens,
     verify,
 )
 from cassandra_spec.drafting.settings import GREEDY, Settings
@@ -44,7 +44,7 @@ def score(logits: Logits, token: int, count: int) -> Score:
     def logprob(at: int) -> float:
         return float(np.float32(shifted[at] - total))
 
-    top = likeliest(logits, count) if count else []
+    top = top_tokens(logits, count) if count else []
     return Score(token, logprob(token), tuple((at, logprob(at)) for at in top))
 
 

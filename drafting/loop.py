@@ -19,14 +19,14 @@ from cassandra_spec.drafting.low import BRANCHES, Candidates, LowDrafter
 from cassandra_spec.drafting.policy import PassCosts, make_policy
 from cassandra_spec.drafting.proposal import Drafter, Node, Outcome, Proposal
 from cassandra_spec.drafting.replies import cut_at_end
-from cassandra_spec.drafting.sampling import draw, likeliest, probabilities
+from cassandra_spec.drafting.sampling import draw, probabilities, top_tokens
 from cassandra_spec.drafting.settings import Settings
 from cassandra_spec.golden import CassandraError
 
 SCORED_ROWS = 8
 """Prompt tokens per pass when their log-probabilities are requested."""
 
-MOST = 8
+MAX_PLANNED_NODES = 8
 """Maximum nodes that the adaptive policy plans."""
 
 
@@ -88,7 +88,7 @@ class PassView:
         """Choose the token after a row of the last pass."""
         logits = self._logits[row]
         q = probabilities(logits[None], self._settings.sampling)[0]
-        best = likeliest(logits, 2)
+        best = top_tokens(logits, 2)
         token = draw(q, self._random)
         margin = self.margin(row, float(logits[best[0]]) - float(logits[best[1]]))
         return Choice(token, _second(best, token), margin, q)
@@ -145,7 +145,7 @@ def make_drafter(
     ``passes`` replaces the session's draft passes with another draft; ``costs`` prices them.
     """
     view = PassView(passes or session, settings, random) if settings.uses_draft_view else None
-    policy = make_policy(settings, costs or _ReadCosts(session), most=MOST)
+    policy = make_policy(settings, costs or _ReadCosts(session), most=MAX_PLANNED_NODES)
     low = LowDrafter(table) if settings.uses_low_drafter else None
     return LevelDrafter(low, view, policy, settings)
 
@@ -232,7 +232,7 @@ def _seen(
     pending: int, proposal: Proposal, logits: NDArray[np.float32]
 ) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Return the target's top tokens after each verified token."""
-    best = (tuple(likeliest(row, BRANCHES)) for row in logits)
+    best = (tuple(top_tokens(row, BRANCHES)) for row in logits)
     return tuple(zip([pending, *proposal.tokens], best, strict=True))
 
 

@@ -80,7 +80,7 @@ class Recycled:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Open:
+class _Candidate:
     """Candidate node of the tree, with the probability of its whole path."""
 
     probability: float
@@ -132,7 +132,7 @@ class LowDrafter:
         recent = list(tail[-Copies.LONGEST :])
         nodes: list[Node] = []
         paths: list[list[int]] = []
-        open_nodes = self._below(recent, ROOT, 1.0, 1, branches) if depth else []
+        open_nodes = self._children(recent, ROOT, 1.0, 1, branches) if depth else []
         while open_nodes and len(nodes) < count:
             chosen = max(open_nodes, key=lambda node: node.probability)
             if chosen.probability < least:
@@ -143,19 +143,19 @@ class LowDrafter:
             paths.append([*before, chosen.token])
             if chosen.depth < depth and chosen.token not in stop_tokens:
                 path = [*recent, *paths[-1]]
-                open_nodes += self._below(
+                open_nodes += self._children(
                     path, len(nodes) - 1, chosen.probability, chosen.depth + 1, branches
                 )
         return nodes
 
-    def _below(
+    def _children(
         self,
         tail: Sequence[int],
         parent: int,
         probability: float,
         depth: int,
         branches: int,
-    ) -> list[_Open]:
+    ) -> list[_Candidate]:
         """Return the best candidates after ``tail``, by confidence, then by source and rank."""
         best: dict[int, tuple[float, str]] = {}
         for source, each in self._sources:
@@ -164,6 +164,6 @@ class LowDrafter:
                     best[token] = (confidence, source)
         ranked = sorted(best.items(), key=lambda item: -item[1][0])[:branches]
         return [
-            _Open(probability * confidence, token, parent, depth, source)
+            _Candidate(probability * confidence, token, parent, depth, source)
             for token, (confidence, source) in ranked
         ]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cassandra_spec.drafting.proposal import DRAFT_VIEW, Count, Outcome
 from cassandra_spec.drafting.settings import ADAPTIVE, DraftCache, Settings
 
-MOST_FILLED = 15
+FILLED_NODES = 15
 """Default nodes of a filled verification: with the token before them, a pass of 16 rows."""
 
 
@@ -311,9 +311,10 @@ class AdaptivePolicy:
         self._fills = (False, True) if self._uses_low and levels.tail else (False,)
         self._rows = min(most, levels.rows)
         self._costs = costs
-        self._accepted, self._going_on = _Mean(0.75, 1.0), _Mean(0.9)  # a, s
+        self._accepted, self._continued = _Mean(0.75, 1.0), _Mean(0.9)  # a, s
         self._accepted_last, self._matched = _Mean(0.6), _Mean(0.4, 6.0)  # b, m
-        self._tail, self._beside = _Mean(0.3), _Mean(0.05)  # expected tokens from the unused rows
+        self._gain_if_accepted = _Mean(0.3)  # tokens from unused rows, after the whole chain
+        self._gain_if_rejected = _Mean(0.05)  # tokens from unused rows, after a part of it
         self._kept = _Mean(1.0, 0.5)  # accepted nodes of the low drafter over the number promised
         priors = (0.8 ** (place + 1) for place in range(self._rows))
         self._places = [_Mean(prior, 5.0) for prior in priors]  # first, second, ... node of a tree
@@ -381,13 +382,13 @@ class AdaptivePolicy:
         self._accepted.add(min(view.accepted, sure), min(view.tested, sure))
         self._accepted_last.add(stopped and view.accepted == view.drafted, stopped and whole)
         cases = max(view.drafted - 1, 0) + stopped
-        self._going_on.add(cases - stopped, cases)
+        self._continued.add(cases - stopped, cases)
         more = max(view.drafted - 1, 0) * any(each.rows > 1 for each in passes)
         self._matched.add(more and view.drafted - len(passes), more)
         filled, added = 0 < view.drafted < outcome.drafted, outcome.accepted - view.accepted
         whole = view.accepted == view.drafted
-        self._tail.add(filled * whole * added, filled * whole)
-        self._beside.add(filled * (not whole) * added, filled * (not whole))
+        self._gain_if_accepted.add(filled * whole * added, filled * whole)
+        self._gain_if_rejected.add(filled * (not whole) * added, filled * (not whole))
         promised, kept = outcome.promised()
         self._kept.add(kept, promised)
 
@@ -398,10 +399,11 @@ class AdaptivePolicy:
         verification by nodes.
         """
         model, rows = plan.model, plan.rows
-        sure, last, going_on = self.rate, self._accepted_last.value, self._going_on.value
+        sure, last, going_on = self.rate, self._accepted_last.value, self._continued.value
         own_pass = 1 - self._matched.value if plan.low else 1.0
         filled = rows > model
-        tail, beside = (filled * mean.value for mean in (self._tail, self._beside))
+        accepted_gain = filled * self._gain_if_accepted.value
+        rejected_gain = filled * self._gain_if_rejected.value
         tokens, cost = 1.0, 0.0
         before, reach = 1.0, 1.0  # probabilities: all before are accepted, one more is drafted
         for drafted in range(1, model + 1):
@@ -409,7 +411,9 @@ class AdaptivePolicy:
             goes_on = going_on if drafted < model else 0.0
             for share, accepted in ((going_on - goes_on, sure), (1 - going_on, last)):
                 whole = before * accepted  # probability that the chain ends here and is accepted
-                tokens += reach * share * (whole * (1 + tail) + (1 - whole) * beside)
+                tokens += (
+                    reach * share * (whole * (1 + accepted_gain) + (1 - whole) * rejected_gain)
+                )
                 cost += reach * share * verify[rows if filled else drafted]
             tokens += reach * goes_on * before * sure
             before *= sure
@@ -431,5 +435,5 @@ def fixed_plan(settings: Settings, gamma: int) -> Plan:
         return Plan(rows=gamma if settings.uses_low_drafter else 0)
     if not settings.uses_low_drafter:
         return Plan(model=gamma, rows=gamma)
-    rows = max(gamma, min(MOST_FILLED, levels.rows)) if levels.tail else gamma
+    rows = max(gamma, min(FILLED_NODES, levels.rows)) if levels.tail else gamma
     return Plan(model=gamma, low=levels.low, rows=rows)

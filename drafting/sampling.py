@@ -76,7 +76,7 @@ def _scaled(logits: Probabilities, sampling: Sampling) -> Probabilities:
     return found
 
 
-def likeliest(logits: NDArray[np.float32], count: int) -> list[int]:
+def top_tokens(logits: NDArray[np.float32], count: int) -> list[int]:
     """Return the ``count`` top tokens by logits [vocabulary]; among equals the smaller first."""
     count = min(count, len(logits))
     least = np.partition(logits, -count)[-count]

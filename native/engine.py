@@ -51,7 +51,7 @@ from cassandra_spec.native.arrays import int32, pointer
 from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.engine_binding import (
     DRAFT,
-    MOST,
+    MAX_GAMMA,
     NOT_FINITE,
     PROMPT_ROWS,
     VERIFY,
@@ -300,7 +300,9 @@ class Engine(LoadedModel):
         yield emitted
         position, left = len(prompt), settings.max_tokens - 1
         while left and not over:
-            emitted, over = self._go_on(0, position, left, settings, counters, ends, chooser)
+            emitted, over = self._counted_round(
+                0, position, left, settings, counters, ends, chooser
+            )
             self._history[position + 1 : position + 1 + len(emitted)] = emitted
             position, left = position + len(emitted), left - len(emitted)
             yield emitted
@@ -329,9 +331,9 @@ class Engine(LoadedModel):
             self._library.cassandra_engine_begin(self._open())
         self._history[: len(tokens)] = tokens
         position = len(tokens) - 1
-        return self._go_on(slot, position, left, settings, counters, ends, chooser)[0]
+        return self._counted_round(slot, position, left, settings, counters, ends, chooser)[0]
 
-    def _go_on(
+    def _counted_round(
         self,
         slot: int,
         position: int,
@@ -392,7 +394,7 @@ class Engine(LoadedModel):
         firsts = [max(0, stop - window) if window else 0 for window in config.windows]
 
         def seen(low: int, high: int) -> int:
-            """Count the positions in [``low``, ``high``) that layers attend to, summed over layers."""
+            """Count positions in [``low``, ``high``) that layers attend to, summed over layers."""
             return sum(
                 max(0, min(end, high) - max(begin, first, low))
                 for first in firsts
@@ -414,9 +416,9 @@ class Engine(LoadedModel):
 
     def require_drafts(self, settings: Settings) -> None:
         """Raise :class:`CassandraError` if this engine does not support the draft settings."""
-        if settings.gamma != ADAPTIVE and settings.gamma > MOST:
+        if settings.gamma != ADAPTIVE and settings.gamma > MAX_GAMMA:
             raise CassandraError(
-                f"gamma must be from 0 to {MOST}, or 'adaptive', not {settings.gamma!r}"
+                f"gamma must be from 0 to {MAX_GAMMA}, or 'adaptive', not {settings.gamma!r}"
                 " (the native engine; --backend torch takes more)"
             )
         if settings.uses_draft_view and not self.has_draft:
@@ -531,11 +533,11 @@ class Engine(LoadedModel):
     def _policy(self, settings: Settings) -> Policy:
         """Return the policy; an adaptive one is shared by replies with the same draft settings."""
         if settings.gamma != ADAPTIVE:
-            return make_policy(settings, MeasuredSeconds(), most=MOST)
+            return make_policy(settings, MeasuredSeconds(), most=MAX_GAMMA)
         key = settings.draft, settings.min_margin, settings.levels, settings.draft_cache
         if key not in self._policies:
-            nodes = MOST if self.streamed() else ADAPTIVE_NODES  # drafts are cheap then
-            most = min(max(nodes, settings.levels.rows), MOST)
+            nodes = MAX_GAMMA if self.streamed() else ADAPTIVE_NODES  # drafts are cheap then
+            most = min(max(nodes, settings.levels.rows), MAX_GAMMA)
             costs = MeasuredSeconds(settings.draft_cache)
             hint = self._hint_path(settings)
             found = read_hint(hint) if hint else None

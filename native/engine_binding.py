@@ -41,7 +41,7 @@ MAX_ROWS = 16
 PROMPT_ROWS = 128
 """Maximum positions of one prompt pass."""
 
-MOST = MAX_ROWS - 1
+MAX_GAMMA = MAX_ROWS - 1
 """Maximum gamma: a round is verified in one pass."""
 
 SOURCES = (DRAFT_VIEW, COPIES, TABLE, RECYCLED, ALTERNATIVES, GRAMMAR)
@@ -279,10 +279,10 @@ def round_request(
         alternative_margin=levels.alternative_margin,
         budget=budget,
         model=plan.model,
-        low=min(plan.low, MOST),
-        rows=min(plan.rows, MOST),
+        low=min(plan.low, MAX_GAMMA),
+        rows=min(plan.rows, MAX_GAMMA),
         branches=min(levels.branches, vocabulary),
-        alternatives=min(levels.alternatives, MOST) * settings.uses_low_drafter,
+        alternatives=min(levels.alternatives, MAX_GAMMA) * settings.uses_low_drafter,
         uses_low=settings.uses_low_drafter,
         slot=slot,
         stage=WHOLE,

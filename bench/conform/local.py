@@ -12,7 +12,7 @@ from typing import Any
 from cassandra_spec.bench.conform.replies import Reply
 from cassandra_spec.bench.decode.workers import Worker
 from cassandra_spec.drafting import Counters, Settings, encode_prompt
-from cassandra_spec.drafting.sampling import likeliest
+from cassandra_spec.drafting.sampling import top_tokens
 from cassandra_spec.model.backends import CheckedBackend, Pass
 
 MAX_DRAFTED = 8
@@ -70,7 +70,7 @@ class Packed:
         """Return the margin of the target's logits, from one pass over the tokens before."""
         tokens = [*self._vocabulary.encode(prompt), *reply.tokens[:place]]
         [logits] = self._backend.passes(len(tokens))(tokens, 0, 1)
-        best, second = likeliest(logits, 2)
+        best, second = top_tokens(logits, 2)
         return float(logits[best]) - float(logits[second])
 
     def unequal_rows(self, prompt: str, reply: Reply) -> list[int] | None:

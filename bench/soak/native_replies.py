@@ -8,7 +8,7 @@ from cassandra_spec.bench.soak.cases import CHAINS, Answer, Case, Prompts, Run
 from cassandra_spec.drafting import Counters, DraftKind, Gamma, Levels
 from cassandra_spec.model.baking import open_table
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.native.engine_binding import MOST
+from cassandra_spec.native.engine_binding import MAX_GAMMA
 
 POSITIONS = 8192
 """Length limit of prompt and reply together."""
@@ -24,12 +24,12 @@ LEVELS = (
     CHAINS,
     Levels(),
     Levels(low=7),
-    Levels(low=MOST, rows=MOST),
+    Levels(low=MAX_GAMMA, rows=MAX_GAMMA),
 )
 """Chains, and trees of three sizes."""
 
 TARGETS = ("bf16", "packed12")
-_GAMMAS: tuple[Gamma, ...] = (*range(1, MOST + 1), "adaptive")
+_GAMMAS: tuple[Gamma, ...] = (*range(1, MAX_GAMMA + 1), "adaptive")
 
 
 def pairs(schemes: Sequence[str], prompts: int) -> Iterator[tuple[Case, Case]]:

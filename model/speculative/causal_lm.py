@@ -40,7 +40,7 @@ from cassandra_spec.drafting import (
     make_report,
     stop_tokens,
 )
-from cassandra_spec.drafting.loop import MOST, SCORED_ROWS
+from cassandra_spec.drafting.loop import MAX_PLANNED_NODES, SCORED_ROWS
 from cassandra_spec.golden import CassandraError, Codec, Encoder, GoldenCodec
 from cassandra_spec.golden.checksums import Checksums
 from cassandra_spec.golden.file import PackedFile
@@ -311,8 +311,8 @@ class CassandraForCausalLM:
             )
         if self.kv is not None:
             adaptive = settings.gamma == ADAPTIVE
-            rows = fixed_plan(settings, MOST if adaptive else int(settings.gamma)).rows
-            self.kv.check_nodes(min(rows, MOST) if adaptive else rows)
+            rows = fixed_plan(settings, MAX_PLANNED_NODES if adaptive else int(settings.gamma)).rows
+            self.kv.check_nodes(min(rows, MAX_PLANNED_NODES) if adaptive else rows)
             self.kv.check_nodes(SCORED_ROWS - 1 if settings.prompt_logprobs else 0)
         capacity = len(prompt) + settings.max_tokens
         session = self.session(capacity, draft_cache=settings.draft_cache)

@@ -24,7 +24,7 @@ from cassandra_spec.drafting import (
     fixed_plan,
     make_policy,
 )
-from cassandra_spec.drafting.policy import MOST_FILLED
+from cassandra_spec.drafting.policy import FILLED_NODES
 from tests.drafting.simulation import KINDS, MACHINES, Record, play
 from tests.drafting.test_proposal import outcome
 
@@ -149,7 +149,7 @@ def test_free_rows_are_those_of_the_settings() -> None:
     for levels, gamma, plan in (
         (Levels(tail=False), 3, Plan(3, 3, 3)),
         (Levels(low=5, rows=4), 3, Plan(3, 5, 4)),
-        (Levels(rows=20), 3, Plan(3, 3, MOST_FILLED)),
+        (Levels(rows=20), 3, Plan(3, 3, FILLED_NODES)),
         (Levels(low=0), 9, Plan(9, 0, 9)),
     ):
         assert fixed_plan(Settings(draft="hybrid", levels=levels), gamma) == plan

@@ -26,7 +26,7 @@ from cassandra_spec.drafting import (
 )
 from cassandra_spec.drafting.low import BRANCHES
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.native.engine_binding import MOST
+from cassandra_spec.native.engine_binding import MAX_GAMMA
 from tests.native.models import packed, small
 
 VOCABULARY = 97
@@ -45,7 +45,7 @@ class Scripted:
         self.outcomes: list[Outcome] = []
 
     def plan(self, position: int) -> Plan:
-        model, low, rows = (int(most) for most in self._rng.integers(0, MOST + 1, 3))
+        model, low, rows = (int(most) for most in self._rng.integers(0, MAX_GAMMA + 1, 3))
         direct = float(self._rng.choice([np.inf, 1.2, 1.6]))
         return Plan(
             model=model * self._settings.uses_draft_view,

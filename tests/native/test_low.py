@@ -15,7 +15,7 @@ from cassandra_spec.drafting import LowDrafter, Node
 from cassandra_spec.drafting.low import BRANCHES
 from cassandra_spec.drafting.table import TRUST
 from cassandra_spec.native.engine_binding import (
-    MOST,
+    MAX_GAMMA,
     SOURCES,
     TableOrder,
     TreeLimits,
@@ -77,7 +77,7 @@ def native_tree(
     )
     flat = np.array([[token, *best] for token, best in seen], np.int32).reshape(-1, 1 + BRANCHES)
     tokens, ends, stop = (np.array(each, np.int32) for each in (context, tail, stops))
-    out = (TreeNode * MOST)()
+    out = (TreeNode * MAX_GAMMA)()
     count = engine_library().cassandra_low_tree(
         tokens.ctypes.data,
         len(tokens),
@@ -104,9 +104,9 @@ def native_tree(
     seen=st.lists(st.tuples(TOKEN, st.permutations(range(5)).map(lambda p: tuple(p[:BRANCHES])))),
     limits=st.fixed_dictionaries(
         {
-            "count": st.integers(0, MOST),
+            "count": st.integers(0, MAX_GAMMA),
             "branches": st.integers(1, 6),
-            "depth": st.integers(0, MOST),
+            "depth": st.integers(0, MAX_GAMMA),
             "least": st.sampled_from([0.0, 0.1, 0.4]),
         }
     ),

@@ -25,7 +25,7 @@ from cassandra_spec.drafting import (
     Settings,
     make_policy,
 )
-from cassandra_spec.drafting.loop import MOST, PassView
+from cassandra_spec.drafting.loop import MAX_PLANNED_NODES, PassView
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.drafters.costs import NetworkSize, PassCost
 from cassandra_spec.model.drafters.method import Method, Speaker
@@ -178,7 +178,7 @@ class PreparedCascade(PreparedNetwork):
             draft=True,
         )
         view = _CascadeView(cascade, settings, random, self._stop)
-        policy = make_policy(settings, PassBytes(self), most=MOST)
+        policy = make_policy(settings, PassBytes(self), most=MAX_PLANNED_NODES)
         return _CascadeDrafter(LevelDrafter(None, view, policy, settings), cascade, view)
 
     def alone(self) -> Speaker:

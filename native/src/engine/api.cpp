@@ -19,24 +19,25 @@ CASSANDRA_API void cassandra_engine_free(void* engine) { delete static_cast<Engi
 
 // Layer `layers` is the head. `form` and `group` are those of linear/linear.h; returns the form
 // used, or FAILED.
-CASSANDRA_API int cassandra_engine_set_matrix(void* engine, int layer, int slot, int draft,
+CASSANDRA_API int cassandra_engine_set_matrix(void* engine, int layer, int matrix_id, int draft,
                                               const uint16_t* values, int outputs, int inputs,
                                               int form, int group) {
     int got = FAILED;
     attempt([&] {
         Engine& own = *static_cast<Engine*>(engine);
         const Pass pass = draft ? Pass::draft : Pass::target;
-        own.set_matrix(layer, slot, pass, values, outputs, inputs, static_cast<Form>(form), group);
-        got = static_cast<int>(own.matrix(layer, slot, pass).form());
+        own.set_matrix(layer, matrix_id, pass, values, outputs, inputs, static_cast<Form>(form),
+                       group);
+        got = static_cast<int>(own.matrix(layer, matrix_id, pass).form());
     });
     return got;
 }
 
 // Returns the start of the part of a matrix that a thread reads, and its size in `bytes`.
-CASSANDRA_API const uint8_t* cassandra_engine_part(void* engine, int layer, int slot, int draft,
-                                                   int thread, size_t* bytes) {
+CASSANDRA_API const uint8_t* cassandra_engine_part(void* engine, int layer, int matrix_id,
+                                                   int draft, int thread, size_t* bytes) {
     const Pass pass = draft ? Pass::draft : Pass::target;
-    const Linear& matrix = static_cast<Engine*>(engine)->matrix(layer, slot, pass);
+    const Linear& matrix = static_cast<Engine*>(engine)->matrix(layer, matrix_id, pass);
     *bytes = matrix.part_bytes(thread);
     return matrix.part(thread);
 }
@@ -46,10 +47,11 @@ CASSANDRA_API size_t cassandra_engine_weight_bytes(void* engine, int draft) {
 }
 
 // Layer `layers` is the final norm.
-CASSANDRA_API int cassandra_engine_set_vector(void* engine, int layer, int slot,
+CASSANDRA_API int cassandra_engine_set_vector(void* engine, int layer, int vector_id,
                                               const float* values, int count) {
-    return attempt(
-        [&] { static_cast<Engine*>(engine)->vector(layer, slot).assign(values, values + count); });
+    return attempt([&] {
+        static_cast<Engine*>(engine)->vector(layer, vector_id).assign(values, values + count);
+    });
 }
 
 // --- streamed targets (stream/source.h) ---
@@ -77,10 +79,10 @@ CASSANDRA_API int cassandra_engine_stream_tensor(void* engine, const char* name,
     return number;
 }
 
-CASSANDRA_API int cassandra_engine_stream_matrix(void* engine, int layer, int slot, int tensor,
+CASSANDRA_API int cassandra_engine_stream_matrix(void* engine, int layer, int matrix_id, int tensor,
                                                  int64_t first_value, int outputs, int inputs) {
     return attempt([&] {
-        static_cast<Engine*>(engine)->stream_matrix(layer, slot, tensor, first_value, outputs,
+        static_cast<Engine*>(engine)->stream_matrix(layer, matrix_id, tensor, first_value, outputs,
                                                     inputs);
     });
 }

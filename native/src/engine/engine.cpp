@@ -55,17 +55,17 @@ Engine::Engine(const ModelShape& shape, const LayerShape* layers, const Ropes& r
 
 Engine::~Engine() = default;
 
-void Engine::set_matrix(int layer, int slot, Pass pass, const uint16_t* values, int outputs,
+void Engine::set_matrix(int layer, int matrix_id, Pass pass, const uint16_t* values, int outputs,
                         int inputs, Form form, int group) {
-    Matrix& matrix = layers_[layer].matrices[slot];
+    Matrix& matrix = layers_[layer].matrices[matrix_id];
     Streams& streams = pass == Pass::draft ? draft_ : target_;
     auto made = Linear::create(values, outputs, inputs, form, group, streams);
     (pass == Pass::draft ? matrix.draft : matrix.target) = std::move(made);
 }
 
-void Engine::stream_matrix(int layer, int slot, int tensor, int64_t first_value, int outputs,
+void Engine::stream_matrix(int layer, int matrix_id, int tensor, int64_t first_value, int outputs,
                            int inputs) {
-    layers_[layer].matrices[slot].target =
+    layers_[layer].matrices[matrix_id].target =
         source().matrix(tensor, first_value, outputs, inputs, layer == shape_.layers);
 }
 
@@ -74,11 +74,13 @@ stream::Source& Engine::source(const char* path) {
     return *source_;
 }
 
-const Linear& Engine::matrix(int layer, int slot, Pass pass) const {
-    return layers_[layer].matrices[slot].of(pass);
+const Linear& Engine::matrix(int layer, int matrix_id, Pass pass) const {
+    return layers_[layer].matrices[matrix_id].of(pass);
 }
 
-std::vector<float>& Engine::vector(int layer, int slot) { return layers_[layer].vectors[slot]; }
+std::vector<float>& Engine::vector(int layer, int vector_id) {
+    return layers_[layer].vectors[vector_id];
+}
 
 int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, const View& view,
                     int rows, int wanted, float* logits) {

@@ -18,7 +18,7 @@ namespace cassandra {
 constexpr int MAX_ROWS = 16;           // maximum rows of a pass over trees or with logits
 constexpr int PROMPT_ROWS = kMaxRows;  // maximum rows of a prompt pass
 constexpr int NOT_FINITE = -3;         // a logit is NaN or infinite, so no token is best
-static_assert(MAX_ROWS == 1 + MOST_NODES, "a tree and the token before it fill a pass");
+static_assert(MAX_ROWS == 1 + MAX_NODES, "a tree and the token before it fill a pass");
 
 // Dimensions of a model. Fields, order and types must match native/engine_binding.py.
 struct ModelShape {
@@ -111,14 +111,14 @@ enum Slot { SLOT_Q, SLOT_K, SLOT_V, SLOT_O, SLOT_GATE, SLOT_UP, SLOT_DOWN, SLOTS
 // or of whole rows, norms of the outputs of attention and feed-forward. Any may be empty.
 enum VectorSlot {
     VECTOR_ATTENTION_NORM,
-    VECTOR_FEED_FORWARD_NORM,
+    VECTOR_PRE_FFN_NORM,
     VECTOR_Q_BIAS,
     VECTOR_K_BIAS,
     VECTOR_V_BIAS,
     VECTOR_Q_NORM,
     VECTOR_K_NORM,
-    VECTOR_ATTENDED_NORM,
-    VECTOR_FED_FORWARD_NORM,
+    VECTOR_POST_ATTENTION_NORM,
+    VECTOR_POST_FFN_NORM,
     VECTOR_SLOTS
 };
 
@@ -174,18 +174,18 @@ class Engine {
     int threads() const { return pool_.threads(); }
     // Load a matrix of BF16 patterns [outputs, inputs]; layer `layers` is the head. Matrices must
     // be loaded in the order of use. Throws like Linear::create.
-    void set_matrix(int layer, int slot, Pass pass, const uint16_t* values, int outputs, int inputs,
-                    Form form, int group);
+    void set_matrix(int layer, int matrix_id, Pass pass, const uint16_t* values, int outputs,
+                    int inputs, Form form, int group);
     // Make the target of a matrix streamed: the values of a tensor of the source from first_value
     // on.
-    void stream_matrix(int layer, int slot, int tensor, int64_t first_value, int outputs,
+    void stream_matrix(int layer, int matrix_id, int tensor, int64_t first_value, int outputs,
                        int inputs);
-    const Linear& matrix(int layer, int slot, Pass pass) const;
+    const Linear& matrix(int layer, int matrix_id, Pass pass) const;
     // Return the source of streamed targets; the first call must pass its path. Throws
     // std::runtime_error if the file cannot be read.
     stream::Source& source(const char* path = nullptr);
     size_t weight_bytes(Pass pass) const { return streams(pass).bytes(); }
-    std::vector<float>& vector(int layer, int slot);
+    std::vector<float>& vector(int layer, int vector_id);
 
     // Run `count` consecutive tokens in slot 0, the first at `position`, in passes of up to `rows`
     // rows, 1..PROMPT_ROWS. Fill logits [wanted, vocabulary] of the last `wanted` tokens, if not
@@ -250,7 +250,7 @@ class Engine {
     void project(int thread, int rows, Pass pass, const Layer& layer);
     void normalise_rows(int thread, int rows, const std::vector<float>& weight,
                         std::vector<float>& heads);
-    const float* head_norm(int layer, VectorSlot slot) const;
+    const float* head_norm(int layer, VectorSlot vector_id) const;
     void write_keys_values(int thread, const RowTrees& trees, Pass pass, int index);
     void open_rows(const RowTrees& trees);
     void group_rows(int thread, const RowTrees& trees);

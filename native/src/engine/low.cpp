@@ -10,7 +10,7 @@ constexpr int KEY_BITS = 21;
 constexpr double COPY_PRECISION[REACH] = {0.15, 0.40, 0.46, 0.65, 0.70, 0.75};
 constexpr double ORDER_TRUST[] = {0.0, 0.5, 0.8};  // trust in orders 1 and 2; higher orders have 1
 constexpr double RECYCLED_PRECISION[BRANCHES] = {0.35, 0.12, 0.06, 0.04};
-constexpr int MOST_CANDIDATES = REACH * BRANCHES + REACH * TABLE_WIDTH + BRANCHES;
+constexpr int MAX_CANDIDATES = REACH * BRANCHES + REACH * TABLE_WIDTH + BRANCHES;
 
 }  // namespace
 
@@ -43,7 +43,7 @@ class LowDrafter::Candidates {
     const Candidate& operator[](int i) const { return all_[i]; }
 
   private:
-    Candidate all_[MOST_CANDIDATES];
+    Candidate all_[MAX_CANDIDATES];
     int count_ = 0;
 };
 
@@ -132,9 +132,9 @@ int LowDrafter::tree(const int32_t* tail, int tail_count, const TreeLimits& limi
         TreeNode node;
         int depth;
     };
-    Open open[(MOST_NODES + 1) * MOST_CANDIDATES];
+    Open open[(MAX_NODES + 1) * MAX_CANDIDATES];
     int open_count = 0, count = 0;
-    int32_t path[REACH + MOST_NODES];  // of the node whose children are computed
+    int32_t path[REACH + MAX_NODES];  // of the node whose children are computed
     const int recent = std::min(tail_count, REACH);
     const auto put_below = [&](int parent, double probability, int depth) {
         const int length = recent + depth - 1;
@@ -152,7 +152,7 @@ int LowDrafter::tree(const int32_t* tail, int tail_count, const TreeLimits& limi
                 depth};
     };
     if (limits.depth > 0 && limits.count > 0) put_below(ROOT, 1.0, 1);
-    while (open_count && count < std::min(limits.count, MOST_NODES)) {
+    while (open_count && count < std::min(limits.count, MAX_NODES)) {
         Open* chosen = std::max_element(open, open + open_count, [](const Open& a, const Open& b) {
             return a.node.confidence < b.node.confidence;
         });

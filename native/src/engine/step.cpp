@@ -109,8 +109,8 @@ void Engine::normalise_rows(int thread, int rows, const std::vector<float>& weig
 }
 
 // Return the weight of a norm over single heads, or null.
-const float* Engine::head_norm(int layer, VectorSlot slot) const {
-    const std::vector<float>& weight = layers_[layer].vectors[slot];
+const float* Engine::head_norm(int layer, VectorSlot vector_id) const {
+    const std::vector<float>& weight = layers_[layer].vectors[vector_id];
     return weight.size() == static_cast<size_t>(shape_.head_size) ? weight.data() : nullptr;
 }
 
@@ -150,7 +150,7 @@ void Engine::add_product(int thread, const Linear& linear, int rows, Operand& op
 }
 
 void Engine::feed_forward(int thread, int rows, Pass pass, const Layer& layer, const Linear& next) {
-    normalise(thread, rows, layer.vectors[VECTOR_FEED_FORWARD_NORM]);
+    normalise(thread, rows, layer.vectors[VECTOR_PRE_FFN_NORM]);
     const Linear& gate = layer.matrices[SLOT_GATE].of(pass);
     const Linear& up = layer.matrices[SLOT_UP].of(pass);
     multiply(thread, gate, {}, rows, gate_);
@@ -165,7 +165,7 @@ void Engine::feed_forward(int thread, int rows, Pass pass, const Layer& layer, c
     Operand& inner = scratch_[thread]->inner;
     inner.set(rows, gate_.data(), shape_.intermediate);
     add_product(thread, layer.matrices[SLOT_DOWN].of(pass), rows, inner,
-                layer.vectors[VECTOR_FED_FORWARD_NORM], next);
+                layer.vectors[VECTOR_POST_FFN_NORM], next);
 }
 
 // Compute logits of the rows from first_row on, and each row's top. Ends with a barrier.
@@ -211,7 +211,7 @@ void Engine::step(int thread, const RowTrees& trees, Pass pass, int first_row) {
         Operand& attended = scratch_[thread]->attended;
         attended.set(rows, attended_.data(), shape_.heads * shape_.head_size);
         add_product(thread, layer.matrices[SLOT_O].of(pass), rows, attended,
-                    layer.vectors[VECTOR_ATTENDED_NORM], layer.matrices[SLOT_GATE].of(pass));
+                    layer.vectors[VECTOR_POST_ATTENTION_NORM], layer.matrices[SLOT_GATE].of(pass));
         feed_forward(thread, rows, pass, layer, layers_[index + 1].matrices[0].of(pass));
     }
     if (first_row < rows) head(thread, rows, pass, first_row);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cassandra_spec.drafting import Counters, Settings, decode
-from cassandra_spec.drafting.loop import MOST
+from cassandra_spec.drafting.loop import MAX_PLANNED_NODES
 from tests.model.speculative.test_loop import Script, flat
 
 
@@ -16,5 +16,5 @@ def test_the_loop_follows_the_rule() -> None:
         reply = flat(list(decode(script, [1, 2, 3], settings, counters)))
         assert reply == [script.truth(place) for place in range(3, 123)]
         lengths.append(counters.lengths)
-    assert max(lengths[0]) == MOST
+    assert max(lengths[0]) == MAX_PLANNED_NODES
     assert set(lengths[1]) == {0}
