@@ -30,6 +30,7 @@ from cassandra_spec.rtl.dma.registers import registers_for
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
 from cassandra_spec.synth import handoff
+from cassandra_spec.synth.assertions import assertions
 from cassandra_spec.synth.registers import c_header
 from cassandra_spec.synth.systemrdl import systemrdl
 
@@ -99,6 +100,7 @@ def ports_of(top: tops.Top) -> dict[str, tuple[str, int]]:
 def export(out: Path, config: Config, *, period: float = PERIOD, pages: bool = False) -> Path:
     """Write ``{module}.v`` with ``.f``, ``.core``, ``.vlt``, ``.sdc``, ``.ports.json``; returns it.
 
+    ``{module}_assertions.sv`` is for simulations and no part of ``.f``: ``{module}.sim.f`` adds it.
     ``period`` is that of the clock in ns. A configuration with a DMA also gets ``.h`` and
     ``regs/{module}.rdl``, with ``pages`` also what PeakRDL makes of that where it is installed.
     Files appear whole or not at all. Raises CassandraError if ``out`` is not a folder that can be
@@ -141,6 +143,8 @@ def _texts(config: Config, period: float) -> dict[str, str]:
     texts = {
         f"{name}.v": header + to_verilog(top),
         f"{name}.f": f"{name}.v\n",
+        f"{name}.sim.f": f"{name}.v\n{name}_assertions.sv\n",
+        f"{name}_assertions.sv": assertions(name, ports_of(top)),
         f"{name}.core": handoff.core(name, kind, VERSION, registers=has_registers),
         f"{name}.vlt": _WAIVERS.read_text(encoding="utf-8").replace("TOP", name),
         f"{name}.sdc": handoff.constraints(name, ports_of(top), period),

@@ -114,9 +114,13 @@ filesets:
   constraints:
     files:
       - {name}.sdc: {{file_type: SDC}}
+  assertions:
+    files:
+      - {name}_assertions.sv
+    file_type: systemVerilogSource
 {registers}targets:
   default: &default
-    filesets: [{sets}]
+    filesets: [{sets}, "assertions ? (assertions)"]
     toplevel: {name}
   lint:
     <<: *default

@@ -23,29 +23,35 @@ def exported(tmp_path_factory):
     return exporter.export(out, CONFIG)
 
 
-def test_a_configuration_is_six_files(exported):
+SUFFIXES = (".v", ".f", ".sim.f", "_assertions.sv", ".core", ".vlt", ".sdc", ".ports.json")
+
+
+def test_a_configuration_is_eight_files(exported):
     name = CONFIG.module_name
     assert exported.name == f"{name}.v"
-    assert {path.name for path in exported.parent.iterdir()} == {
-        f"{name}{suffix}" for suffix in (".v", ".f", ".core", ".vlt", ".sdc", ".ports.json")
-    }
+    found = {path.name for path in exported.parent.iterdir()}
+    assert found == {f"{name}{suffix}" for suffix in SUFFIXES}
 
 
 def test_the_core_names_files_that_are_there(exported, tmp_path):
     store = exporter.export(tmp_path, StoreConfig(encoder=EncoderConfig(lanes=8)))
-    for path, count in ((exported, 3), (store, 5)):
+    for path, count in ((exported, 4), (store, 6)):
         core = yaml.safe_load(path.with_suffix(".core").read_text().split("\n", 1)[1])
         files = [one for each in core["filesets"].values() for one in each["files"]]
         names = [name for one in files for name in ([one] if isinstance(one, str) else one)]
         assert len(names) == count
         assert all((path.parent / name).is_file() for name in names)
-        assert core["targets"]["default"]["filesets"] == list(core["filesets"])
+        optional = {"assertions": "assertions ? (assertions)"}
+        chosen = [optional.get(name, name) for name in core["filesets"]]
+        assert sorted(core["targets"]["default"]["filesets"]) == sorted(chosen)
 
 
 def test_the_file_list_and_the_core_name_the_sources_that_are_there(exported):
     listed = exported.with_suffix(".f").read_text().split()
+    simulated = exported.with_suffix(".sim.f").read_text().split()
     core = exported.with_suffix(".core").read_text()
-    assert all((exported.parent / name).is_file() for name in listed)
+    assert simulated == [*listed, f"{CONFIG.module_name}_assertions.sv"]
+    assert all((exported.parent / name).is_file() for name in simulated)
     assert core.startswith("CAPI=2:\n")
     assert f"- {exported.name}" in core
     assert f"toplevel: {CONFIG.module_name}" in core
@@ -97,8 +103,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
 
 
 def files_with_registers(name):
-    suffixes = (".v", ".f", ".core", ".vlt", ".sdc", ".ports.json", ".h")
-    return {"regs", *(f"{name}{end}" for end in suffixes)}
+    return {"regs", *(f"{name}{end}" for end in (*SUFFIXES, ".h"))}
 
 
 @pytest.mark.parametrize(("top", "decoders"), [("dma", 1), ("array", 2)])

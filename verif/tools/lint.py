@@ -40,9 +40,9 @@ def lint(file_list: Path) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Lint every ``.f`` in a folder; return 1 if any top has a warning."""
+    """Lint every top's ``.f`` in a folder; return 1 if any top has a warning."""
     folder = Path((sys.argv[1:] if argv is None else list(argv))[0])
-    lists = sorted(folder.glob("*.f"))
+    lists = sorted(path for path in folder.glob("*.f") if "." not in path.stem)
     if not lists:
         raise CassandraError(f"folder must hold exported file lists (*.f), not {folder}")
     failed = 0
