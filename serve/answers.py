@@ -53,7 +53,7 @@ class Answer:
     def whole(self, events: Sequence[Event]) -> dict[str, Any]:
         """Return the response body of replies that were not streamed."""
         choices = []
-        for index, event in enumerate(map(self._split, range(len(events)), events)):
+        for index, event in enumerate(map(self._without_calls, range(len(events)), events)):
             text = self._echoes.get(index, "") + event.text
             message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
             if calls := self._bodies(index):
@@ -72,7 +72,7 @@ class Answer:
 
     def piece(self, index: int, event: Event, *, usage: bool) -> bytes:
         """Return the stream's event for an event of a reply."""
-        event = self._split(index, event)
+        event = self._without_calls(index, event)
         reason, scores = event.finish_reason, self._scores(index, event)
         data = self._trace(event, usage)
         if not self._chat:
@@ -85,14 +85,8 @@ class Answer:
             data += self._piece(index, {"tool_calls": numbered}, usage)
         return data + self._piece(index, {}, usage, reason) if reason else data
 
-    def _split(self, index: int, event: Event) -> Event:
-        """Take the calls out of an event's text."""
-        if not self._calls:
-            return event
-        reason = event.finish_reason
-        content = self._calls[index].add(event.text, last=bool(reason))
-        reason = "tool_calls" if self._calls[index].calls else reason
-        return dataclasses.replace(event, text=content, finish_reason=reason)
+    def _without_calls(self, index: int, event: Event) -> Event:
+        return without_calls(event, self._calls[index]) if self._calls else event
 
     def _bodies(self, index: int) -> list[dict[str, Any]]:
         """Return the calls of a reply that has ended."""
@@ -150,6 +144,14 @@ class Answer:
             "total_tokens": self._prompt_tokens + tokens,
             "prompt_tokens_details": {"cached_tokens": cached},
         }
+
+
+def without_calls(event: Event, calls: CallText) -> Event:
+    """Return the event of a reply without the text of its calls, which ``calls`` takes."""
+    reason = event.finish_reason
+    content = calls.add(event.text, last=bool(reason))
+    reason = "tool_calls" if calls.calls else reason
+    return dataclasses.replace(event, text=content, finish_reason=reason)
 
 
 def _choice(

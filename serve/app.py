@@ -32,7 +32,7 @@ from cassandra_spec.serve.requests import ChatRequest, CompletionRequest, read_r
 from cassandra_spec.serve.responses import ResponseAnswer, ResponsesRequest
 from cassandra_spec.serve.scheduler import BusyError, Event, Job, Scheduler
 from cassandra_spec.serve.structured import grammar_text
-from cassandra_spec.serve.tool_calls import call_format, with_tools
+from cassandra_spec.serve.tool_calls import CallFormat, call_format, with_tools
 
 _Asked = ChatRequest | CompletionRequest
 
@@ -208,7 +208,7 @@ class _Replies:
         finally:
             self._arriving -= 1
         answer = (
-            ResponseAnswer(read, len(prompts[0]))
+            ResponseAnswer(read, len(prompts[0]), calls=self._calls_of(asked))
             if isinstance(read, ResponsesRequest)
             else self._answer(read, prompts, echoes)
         )
@@ -234,8 +234,12 @@ class _Replies:
             n=asked.n,
             echoes=echoes,
             texts=None if asked.scored is None else self._texts,
-            calls=self._calls if isinstance(asked, ChatRequest) and asked.callable else None,
+            calls=self._calls_of(asked),
         )
+
+    def _calls_of(self, asked: _Asked) -> CallFormat | None:
+        """Return the format of a reply's calls, if it may have some."""
+        return self._calls if isinstance(asked, ChatRequest) and asked.callable else None
 
     def _begin(
         self, asked: _Asked, prompts: Sequence[Sequence[int]], grammars: Sequence[Grammar]
@@ -266,7 +270,7 @@ class _Replies:
             tools = [tool.model_dump() for tool in asked.callable]
             chat = with_tools(asked.messages_of_template, tools, self._calls)
             shown = {"turn": asked.turn, "tools": tools if self._calls.in_template else []}
-            return [self._encode_text("messages", chat, **shown)], []
+            return [self._encode_text(asked.name_of("messages"), chat, **shown)], []
         prompts = [self._encode_one(each) for each in asked.prompt]
         return prompts, self._echoes(asked, prompts) if asked.echo else []
 
@@ -302,7 +306,7 @@ class _Replies:
         Runs in a thread, because it can be slow.
         """
         tools = asked if isinstance(asked, ChatRequest) else None
-        param = "tools" if tools and tools.callable else "response_format"
+        param = "tools" if tools and tools.callable else asked.name_of("response_format")
         try:
             text = grammar_text(asked.response_format, tools, self._calls)
             return [self._grammars.compile(text)] if text else []
@@ -342,8 +346,9 @@ class _Replies:
             most = min(served.max_tokens, asked.default_tokens, room)
         most = max(most, 1)
         if most > served.max_tokens:
-            message = f"max_tokens must be at most {served.max_tokens}, not {most}"
-            raise ApiError(400, message, param="max_tokens", code="invalid_value")
+            name = asked.name_of("max_tokens")
+            message = f"{name} must be at most {served.max_tokens}, not {most}"
+            raise ApiError(400, message, param=name, code="invalid_value")
         if most > room:
             message = (
                 f"prompt and reply must fit the model's {served.context} positions, not need "

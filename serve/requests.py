@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
@@ -105,6 +105,10 @@ class Asked(Body):
     def most_tokens(self) -> int | None:
         """The requested limit of the reply, if any."""
         return self.max_tokens
+
+    def name_of(self, field: str) -> str:
+        """Return the name that the client gave a field."""
+        return field
 
     @property
     def echoed(self) -> bool:
@@ -225,6 +229,11 @@ class ChatRequest(ToolFields, Asked):
         """The requested limit of the reply, if any."""
         return self.max_completion_tokens or self.max_tokens
 
+    def name_of(self, field: str) -> str:
+        """Return the name that the client gave a field; a limit of tokens has two."""
+        newer = field == "max_tokens" and self.max_completion_tokens
+        return "max_completion_tokens" if newer else field
+
     @property
     def messages_of_template(self) -> list[dict[str, Any]]:
         """Return the messages in the form of chat templates: calls with ``name`` and
@@ -303,7 +312,7 @@ def read_request(kind: type[Kind], data: bytes) -> Kind:
     try:
         return kind.model_validate(body)
     except ValidationError as error:
-        raise _refusal(error) from error
+        raise _refusal(error, body) from error
 
 
 def without_null(body: dict[str, Any]) -> dict[str, Any]:
@@ -323,17 +332,31 @@ def _require_neutral(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
         )
 
 
-def _refusal(error: ValidationError) -> ApiError:
+def _names(place: Sequence[int | str], body: Any) -> Iterator[str]:
+    """Yield the fields and the indices on the way to a place of ``body``.
+
+    ``place`` comes from pydantic, which puts the kind of an object before the names of its fields.
+    """
+    for part in place:
+        keys = range(len(body)) if isinstance(body, list) else body
+        if isinstance(body, dict | list) and part in keys:
+            yield str(part)
+            body = body[part]  # type: ignore[index]
+
+
+def _refusal(error: ValidationError, body: Any) -> ApiError:
     """Describe the first error of a body."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(str(part) for part in first["loc"] if part != "[key]")
+    missing = first["type"] == "missing"
+    names = _names(first["loc"], body)
+    where = ".".join([*names, str(first["loc"][-1])] if missing else names)
     message = first["msg"]
     param = str(first["loc"][0]) if first["loc"] else None
     if first["type"] == "extra_forbidden":
         return ApiError(
             400, f"{where} is not a parameter here", param=param, code="unknown_parameter"
         )
-    if first["type"] == "missing":
+    if missing:
         return ApiError(400, f"{where} must be given", param=param, code="missing_parameter")
     for begin, instead in (("Input should", f"{where} must"), ("Value error,", where)):
         message = message.replace(begin, instead)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import from_json
 
 from cassandra_spec.drafting.grammar import GrammarText
 from cassandra_spec.golden import CassandraError
@@ -13,6 +14,7 @@ from cassandra_spec.serve.errors import ApiError
 from cassandra_spec.serve.tool_calls import CallFormat, calls_grammar, schema_text
 
 MAX_TOOLS = 128
+Choice = Literal["none", "auto", "required"]
 
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 
@@ -70,6 +72,12 @@ Format = Annotated[
 ]
 
 
+class FunctionKind(_Body):
+    """An object whose type must be that of a function."""
+
+    type: Literal["function"]
+
+
 class Function(_Body):
     """A function that a model may call."""
 
@@ -79,10 +87,9 @@ class Function(_Body):
     strict: bool = False
 
 
-class Tool(_Body):
+class Tool(FunctionKind):
     """A tool, which must be a function."""
 
-    type: Literal["function"]
     function: Function
 
 
@@ -92,10 +99,9 @@ class FunctionName(_Body):
     name: Name
 
 
-class NamedTool(_Body):
+class NamedTool(FunctionKind):
     """The function that the reply must call."""
 
-    type: Literal["function"]
     function: FunctionName
 
 
@@ -108,9 +114,10 @@ class CalledFunction(_Body):
     @field_validator("arguments")
     @classmethod
     def _is_json(cls, value: str) -> str:
-        if not isinstance(json.loads(value), dict):
-            raise ValueError("must be a JSON object")
-        return value
+        with contextlib.suppress(ValueError):  # of broken JSON, and of JSON that is too deep
+            if isinstance(from_json(value, allow_inf_nan=False), dict):
+                return value
+        raise ValueError("must be a JSON object")
 
 
 class AskedCall(_Body):
@@ -123,14 +130,14 @@ class AskedCall(_Body):
     @property
     def plain(self) -> dict[str, Any]:
         """The call with its arguments as an object."""
-        return {"name": self.function.name, "arguments": json.loads(self.function.arguments)}
+        return {"name": self.function.name, "arguments": from_json(self.function.arguments)}
 
 
 class ToolFields(BaseModel):
     """Fields of chats with tools."""
 
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = []
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: Choice | NamedTool | None = None
     parallel_tool_calls: bool = True
 
     @property

@@ -36,7 +36,7 @@ _FUSED = {
     LINEAR[6]: LINEAR[6:],
 }
 
-BIASES = ("self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias")
+_BIASES = tuple(name.replace(".weight", ".bias") for name in LINEAR)
 HEAD_NORMS = ("self_attn.q_norm.weight", "self_attn.k_norm.weight")
 _INPUT_NORM, _AFTER_ATTENTION = "input_layernorm.weight", "post_attention_layernorm.weight"
 _AROUND = ("pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weight")
@@ -69,7 +69,7 @@ class ModelConfig:
     residual_scale: float = 1.0  # multiplies the outputs of attention and feed-forward
     logit_divisor: float = 1.0
     norms: Literal["before", "after", "both"] = "before"  # around attention and feed-forward
-    biases: bool = False  # on queries, keys and values
+    biases: tuple[str, ...] = ()  # names, in every layer
     query_key_norms: Literal["head", "row"] | None = None  # norms over single heads, or over all
     fused: bool = False  # q, k and v are one tensor, and so are gate and up
 
@@ -114,7 +114,7 @@ class ModelConfig:
             "after": (("", ""), after),
             "both": ((_INPUT_NORM, _AROUND[0]), after),
         }[self.norms]
-        biases = BIASES if self.biases else ("", "", "")
+        biases = [name if name in self.biases else "" for name in _BIASES]
         own = HEAD_NORMS if self.query_key_norms else ("", "")
         names = [*before, *biases, *own, *after]
         return {name: place for place, name in enumerate(names) if name}
@@ -124,7 +124,7 @@ class ModelConfig:
         if name in HEAD_NORMS:
             heads = (self.heads, self.kv_heads)[HEAD_NORMS.index(name)]
             return self.head_size * (heads if self.query_key_norms == "row" else 1)
-        if name in BIASES:
+        if name.endswith(".bias"):
             return self.shapes[name.replace(".bias", ".weight")][0]
         return self.hidden
 

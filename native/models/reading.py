@@ -26,7 +26,7 @@ _FULL, _SLIDING = "full_attention", "sliding_attention"
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(
         (
-            *("use_bidirectional_attention", "mlp_bias", "rope_interleaved", "use_qk_norm"),
+            *("use_bidirectional_attention", "rope_interleaved", "use_qk_norm"),
             *("qk_layernorm", "no_rope_layers", "num_experts", "num_local_experts", "clip_qkv"),
             *("attention_chunk_size", "kv_lora_rank"),
         ),
@@ -95,7 +95,7 @@ def _model(
         logit_cap=_used(entries, kind, "final_logit_softcapping", 0.0),
         norm_offset=kind.norm_offset,
         norms=kind.norms,
-        biases=kind.name == "qwen2" or (bool(entries.get("attention_bias")) and not kind.fused),
+        biases=kind.biases(entries),
         query_key_norms=kind.query_key_norms,
         fused=kind.fused,
     )

@@ -40,7 +40,7 @@ from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.forms import TARGETS
 from cassandra_spec.report.commands import LONGEST_LINE
-from tests.fuzz.requests import REQUESTS, ask, body_of, opened, whole
+from tests.fuzz.requests import FIELDS, REQUESTS, ask, ask_plainly, body_of, opened, whole
 from tests.model.byte_model import pack_byte_model
 from tests.model.test_gguf import write_gguf
 from tests.model.tiny import write_model
@@ -281,14 +281,14 @@ def requests(rng: random.Random, base: Path, room: Path) -> str:
     accepted = 0
     with opened(base / "bytes/packed") as client:
         for _ in range(REQUESTS):
-            kind = rng.choice(("chat/completions", "completions"))
+            kind = rng.choice(list(FIELDS))
             body = body_of(kind, rng)
             for _ in range(rng.choice((0, 0, 1, 2))):
                 body = mutated(body, rng)
             choices = ask(client, kind, body)
             accepted += choices is not None
             if choices and (not body.get("temperature") or body.get("seed") is not None):
-                plain = ask(client, kind, {**body, "plain": True, "stream": False})
+                plain = ask_plainly(client, kind, body)
                 assert whole(plain or []) == whole(choices), body
     return "accepted" if accepted else "refused"
 

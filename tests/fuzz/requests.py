@@ -15,6 +15,8 @@ from cassandra_spec.drafting import Counters, Settings, SideBySide
 from cassandra_spec.model.backends import BACKENDS, Opening
 from cassandra_spec.serve.app import Served, make_app
 from cassandra_spec.serve.metrics import Metrics
+from cassandra_spec.serve.requests import read_request
+from cassandra_spec.serve.responses import ResponsesRequest
 from cassandra_spec.serve.scheduler import Scheduler
 from tests.drafting.byte_tokens import END
 
@@ -74,6 +76,31 @@ TEXT: dict[str, tuple[Any, ...]] = {
     "echo": (False, True),
     "max_tokens": (0, 1, 9),
 }
+RESPONSE: dict[str, tuple[Any, ...]] = {
+    "model": ("tiny",),
+    "instructions": ("word6", ""),
+    "max_output_tokens": (1, 7, MOST, None),
+    "temperature": (0, 0, 1),
+    "top_p": (0.5, 1),
+    "text": (
+        {},
+        {"format": {"type": "json_object"}},
+        {"format": {"type": "json_schema", "name": "person", "schema": PERSON}},
+        {"format": {"type": "json_schema", "name": "bad", "schema": {"type": "x"}}},
+    ),
+    "tools": tuple([{"type": "function", **each["function"]} for each in tools] for tools in TOOLS),
+    "tool_choice": ("none", "auto", "required", {"type": "function", "name": "find"}),
+    "parallel_tool_calls": (False, True),
+    "stream": (False, True),
+}
+FIELDS = {"chat/completions": COMMON | CHAT, "completions": COMMON | TEXT, "responses": RESPONSE}
+CALL = {"type": "function_call", "call_id": "c", "name": "find", "arguments": "{}"}
+ITEMS: tuple[Any, ...] = (
+    {"role": "user", "content": "word8"},
+    {"role": "assistant", "content": [{"type": "output_text", "text": "word8"}]},
+    CALL,
+    {"type": "function_call_output", "call_id": "c", "output": "word3"},
+)
 PROMPTS: tuple[Any, ...] = ("word5 word9", [7, 9, 13], ["word3", "word4"], [[5], [6, 7]], [95] * 40)
 
 
@@ -106,11 +133,14 @@ def opened(packed: Path) -> Iterator[TestClient]:
 
 def body_of(kind: str, rng: random.Random) -> dict[str, Any]:
     """A request with some fields, most of which go together."""
-    known = COMMON | (CHAT if kind == "chat/completions" else TEXT)
+    known = FIELDS[kind]
     fields = rng.sample(sorted(known), rng.randrange(len(known)))
     body = {name: rng.choice(known[name]) for name in ["model", *fields]}
     if kind == "completions":
         return body | {"prompt": rng.choice(PROMPTS)}
+    if kind == "responses":
+        items = [rng.choice(ITEMS) for _ in range(rng.randint(0, 3))]
+        return body | {"input": rng.choice(("word8", [ITEMS[0], CALL, *items]))}
     roles = [rng.choice(("user", "system", "assistant")) for _ in range(rng.randint(1, 3))]
     return body | {"messages": [{"role": role, "content": "word8"} for role in roles]}
 
@@ -124,9 +154,13 @@ def ask(client: TestClient, kind: str, body: Any) -> list[Any] | None:
         assert len(error["message"].splitlines()) == 1, error
         return None
     assert answer.status_code == 200, (body, answer.status_code, answer.text)
-    if answer.headers["content-type"].startswith("application/json"):
+    whole = answer.headers["content-type"].startswith("application/json")
+    lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: ")]
+    if kind == "responses":
+        return [choice_of(answer.json() if whole else json.loads(lines[-1])["response"])]
+    if whole:
         return list(answer.json()["choices"])
-    *events, last = [line[6:] for line in answer.text.splitlines() if line]
+    *events, last = lines
     assert last == "[DONE]", (body, answer.text[-300:])
     return [choice for event in events for choice in json.loads(event)["choices"]]
 
@@ -134,14 +168,36 @@ def ask(client: TestClient, kind: str, body: Any) -> list[Any] | None:
 HEADERS = {"Content-Type": "application/json"}
 
 
+def choice_of(response: dict[str, Any]) -> dict[str, Any]:
+    """A response as the choice of a chat."""
+    output, status = response["output"], response["status"]
+    assert status in ("completed", "incomplete"), response
+    texts = [item["content"][0]["text"] for item in output if item["type"] == "message"]
+    calls = [{"function": item} for item in output if item["type"] == "function_call"]
+    reason = "length" if status == "incomplete" else "tool_calls" if calls else "stop"
+    message = {"content": "".join(texts), "tool_calls": calls}
+    return {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
+
+
+def ask_plainly(client: TestClient, kind: str, body: dict[str, Any]) -> list[Any] | None:
+    """The choices of an answer without drafts; a response is asked for as a chat."""
+    if kind == "responses":
+        chat = read_request(ResponsesRequest, json.dumps(body).encode()).chat
+        body = chat.model_dump(by_alias=True, exclude_unset=True)
+        kind = "chat/completions"
+    return ask(client, kind, {**body, "plain": True, "stream": False})
+
+
 def whole(choices: list[Any]) -> dict[int, list[Any]]:
-    """Text, log-probabilities and the end of each reply, whatever pieces it came in."""
+    """Text, log-probabilities, calls and the end of each reply, whatever pieces it came in."""
     found: dict[int, list[Any]] = {}
     for each in choices:
-        reply = found.setdefault(each["index"], ["", [], ""])
+        reply = found.setdefault(each["index"], ["", [], [], ""])
         part = each.get("message") or each.get("delta") or {"content": each.get("text")}
         scores = each["logprobs"] or {}
         reply[0] += part.get("content") or ""
         reply[1] += scores.get("content") or scores.get("token_logprobs") or []
-        reply[2] = each["finish_reason"] or reply[2]
+        calls = [call["function"] for call in part.get("tool_calls") or []]
+        reply[2] += [(call["name"], call["arguments"]) for call in calls]
+        reply[3] = each["finish_reason"] or reply[3]
     return found

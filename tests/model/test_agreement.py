@@ -36,6 +36,7 @@ RECIPE = Recipe(format=Format(scheme="exact", group=16, truncated=4, fill="midpo
 TOKENS = list(range(2, 14))
 BIASES = [f"model.layers.{n}.self_attn.{part}_proj.bias" for n in range(2) for part in "qkv"]
 BIAS = BIASES[0]
+OUTPUT_BIASES = [f"model.layers.{n}.self_attn.o_proj.bias" for n in range(2)]
 
 
 def random(*shape: int) -> torch.Tensor:
@@ -73,6 +74,16 @@ CASES = {
         model={"model_type": "qwen2"},
         change=lambda path: replace_tensors(path, dict.fromkeys(BIASES)),
         note="model.layers.0.self_attn.k_proj.bias and 5 more are missing, and taken as zero",
+    ),
+    "no biases of the output": Case(
+        model={"attention_bias": True},
+        change=lambda path: replace_tensors(path, dict.fromkeys(OUTPUT_BIASES)),
+        note=f"{OUTPUT_BIASES[0]} and 1 more are missing, and taken as zero",
+    ),
+    "all biases": Case(
+        model={"attention_bias": True, "mlp_bias": True},
+        change=lambda path: None,
+        note="",
     ),
     "a bias that is not used": Case(
         change=lambda path: replace_tensors(path, {BIAS: random(48)}),

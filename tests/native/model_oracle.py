@@ -73,6 +73,12 @@ class ModelOracle:
         whole = self._matrix(f"model.layers.{layer}.{stored}", sum(rows))
         return whole[start : start + config.shapes[name][0]]
 
+    def _product(self, layer: int, name: str, x: Reals) -> Reals:
+        """The product of a matrix, with its bias if there is one."""
+        bias = self.tensors.get(f"model.layers.{layer}.{name}.bias", 0)
+        y: Reals = self._linear(layer, f"{name}.weight") @ x + bias
+        return y
+
     def _norm(self, name: str, x: Reals) -> Reals:
         scale = 1 / np.sqrt((x**2).mean(-1, keepdims=True) + self.config.epsilon)
         return x * scale * (self.tensors[name] + self.config.norm_offset)
@@ -103,8 +109,7 @@ class ModelOracle:
     def _project(self, layer: int, which: str, x: Reals, heads: int, at: int) -> Reals:
         """Heads of queries, keys or values [heads, head_size]; those of values are not rotated."""
         name = f"self_attn.{which}_proj"
-        y = self._linear(layer, f"{name}.weight") @ x
-        y = y + self.tensors.get(f"model.layers.{layer}.{name}.bias", 0)
+        y = self._product(layer, name, x)
         norm = f"self_attn.{which}_norm.weight"
         if self.config.query_key_norms and norm in HEAD_NORMS:
             parts = y if self.config.query_key_norms == "row" else y.reshape(heads, -1)
@@ -144,13 +149,13 @@ class ModelOracle:
             weights = self._weights(capped(scores, config.attention_cap), np.array(places))
             values = np.stack([values[shared] for _, values in visible])
             found.append(weights @ values / weights.sum())
-        return self._linear(layer, "self_attn.o_proj.weight") @ rounded(np.concatenate(found))
+        return self._product(layer, "self_attn.o_proj", rounded(np.concatenate(found)))
 
     def _feed_forward(self, layer: int, x: Reals) -> Reals:
         x = rounded(x)
-        gate = self._linear(layer, "mlp.gate_proj.weight") @ x
-        inner = rounded(self._activation(gate) * (self._linear(layer, "mlp.up_proj.weight") @ x))
-        return self._linear(layer, "mlp.down_proj.weight") @ inner
+        gate = self._product(layer, "mlp.gate_proj", x)
+        inner = rounded(self._activation(gate) * self._product(layer, "mlp.up_proj", x))
+        return self._product(layer, "mlp.down_proj", inner)
 
     def _activation(self, x: Reals) -> Reals:
         if self.config.activation == "silu":

@@ -14,7 +14,7 @@ from cassandra_spec.golden import Format, Packed, encode
 from cassandra_spec.golden.file import PackedTensor, RawTensor, Writer
 from cassandra_spec.golden.model_types import MODEL_TYPES
 from cassandra_spec.native.codec import NativeCodec
-from cassandra_spec.native.models.config import BIASES, EMBEDDING, FINAL_NORM, HEAD, ModelConfig
+from cassandra_spec.native.models.config import EMBEDDING, FINAL_NORM, HEAD, ModelConfig
 from cassandra_spec.native.models.reading import read_model_config
 
 Tensors = dict[str, NDArray[np.uint16]]
@@ -111,20 +111,20 @@ def random_tensors(config: ModelConfig, seed: int = 1) -> Tensors:
     for layer in range(config.layers):
         prefix = f"model.layers.{layer}."
         made |= {f"{prefix}{name}": normal(*config.stored_shape(name)) for name in config.stored}
-        norms = (name for name in config.vectors if name not in BIASES)
+        norms = (name for name in config.vectors if name not in config.biases)
         made |= {f"{prefix}{name}": norm(config.vector_size(name)) for name in norms}
     return made
 
 
 def with_biases(config: ModelConfig, tensors: Tensors) -> Tensors:
-    """The same with biases of queries, keys and values."""
+    """The same with the biases of the model."""
     random = np.random.default_rng(2)
     extra = {
         f"model.layers.{layer}.{name}": patterns(
             1 + random.normal(size=config.vector_size(name)) / 4
         )
         for layer in range(config.layers)
-        for name in BIASES
+        for name in config.biases
     }
     return tensors | extra
 
@@ -146,7 +146,7 @@ def small(kind: str = "llama", **changes: Any) -> tuple[dict[str, Any], Tensors]
     config = {**SMALL, **KINDS[kind], **changes}
     read = read_model_config(config)
     tensors = random_tensors(read)
-    return config, with_biases(read, tensors) if kind == "qwen2" else tensors
+    return config, with_biases(read, tensors)
 
 
 def save_packed(folder: Path, config: Mapping[str, Any], tensors: Tensors, format: Format) -> Path:

@@ -31,6 +31,7 @@ LLAMA3 = {
 
 
 YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0}
+BIASED = {"attention_bias": True, "mlp_bias": True}
 ODD = {"head_dim": 24, "hidden_size": 72, "vocab_size": 1003, "intermediate_size": 50}
 SHAPES: list[tuple[str, dict[str, Any]]] = [
     *((kind, {}) for kind in KINDS),
@@ -40,6 +41,7 @@ SHAPES: list[tuple[str, dict[str, Any]]] = [
     *((kind, ODD) for kind in ("llama", "qwen2", "qwen3", "gemma2", "olmo2")),
     ("phi3", {**ODD, "partial_rotary_factor": 0.25}),
     ("gemma3_text", {"head_dim": 18, "hidden_size": 70, "vocab_size": 1003}),
+    *((kind, BIASED) for kind in ("llama", "granite", "olmo2")),
     ("llama", {"rope_parameters": LLAMA3}),
     ("llama", {"rope_parameters": {**YARN, "original_max_position_embeddings": 32}}),
     ("llama", {"rope_scaling": {"type": "linear", "factor": 4.0}}),
@@ -63,6 +65,7 @@ LONG = {"short_factor": [1.0, 1.5, 2.0], "long_factor": [2.0, 4.0, 8.0]}
     ("kind", "entries"),
     [
         ("llama", {}),
+        *((kind, BIASED) for kind in ("llama", "granite", "qwen3")),
         ("llama", {"rope_parameters": LLAMA3}),
         ("llama", {"rope_parameters": {**YARN, "original_max_position_embeddings": 16}}),
         ("llama", {"rope_parameters": {**YARN, "mscale": 2.0, "mscale_all_dim": 0.5}}),

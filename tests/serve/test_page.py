@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from http.client import HTTPConnection
@@ -19,9 +21,13 @@ from cassandra_spec.model.backends import BACKENDS, Opening
 from cassandra_spec.serve.scheduler import Scheduler
 from cassandra_spec.serve.server import running
 from tests.browser import Tab, browser
+from tests.model.byte_model import pack_byte_model
 from tests.serve.conftest import SPECULATION, opened
 from tests.serve.test_api import WORDS
 from tests.serve.test_scheduler import Reader
+from tests.serve.test_structured import PERSON, is_person, served
+
+ROOT = Path(__file__).resolve().parents[2]
 
 KEY = "secret"
 
@@ -115,6 +121,38 @@ def test_the_page_needs_no_key_and_no_other_resource(address: str) -> None:
     assert policy.endswith("frame-ancestors 'none'")
     assert "tiny" not in page  # what is served is told with the key alone
     assert json.loads(page.partition('id="data">')[2].partition("<")[0])["keyed"] is True
+
+
+# --- without a browser ---------------------------------------------------------------------------
+
+ASK = """
+const [, address, schema] = process.argv;
+const ask = fetch;
+globalThis.fetch = (path, options) => ask(new URL(path, address), options);
+const asker = Object.assign(Object.create(Asker.prototype), {
+  messages: [], key: { value: "none" }, going: new AbortController(),
+  schema: { value: schema }, prompt: { value: "abc" },
+  tokens: { valueAsNumber: 200 }, temperature: { valueAsNumber: 0 },
+});
+let text = "";
+const take = (round) => { for (const token of round.tokens) text += token.text; };
+const asked = { ...asker.request(), model: "tiny", plain: false };
+asker.stream(asked, take).then(() => console.log(text), (error) => console.log(error.message));
+"""
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="node must be installed")
+def test_the_page_asks_for_a_reply_that_matches_its_schema(tmp_path: Path) -> None:
+    script = (ROOT / "report/trace.js").read_text().partition("const found =")[0]
+    with served(pack_byte_model(tmp_path), "native") as asked:
+        command = ["node", "--eval", script + ASK, str(asked.base_url.join("/"))]
+
+        def reply(schema: str) -> str:
+            return subprocess.check_output([*command, schema], text=True)
+
+        assert is_person(json.loads(reply(json.dumps(PERSON))))
+        assert "Invalid type: x" in reply('{"type": "x"}')
+        assert "Invalid type" not in reply(" ")
 
 
 # --- in a browser --------------------------------------------------------------------------------

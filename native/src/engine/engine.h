@@ -107,14 +107,19 @@ enum class Pass { target, draft };
 // Matrices of a layer, in the order of use.
 enum Slot { SLOT_Q, SLOT_K, SLOT_V, SLOT_O, SLOT_GATE, SLOT_UP, SLOT_DOWN, SLOTS };
 
-// Vectors of a layer: norm weights before attention and feed-forward, biases, norms of single heads
-// or of whole rows, norms of the outputs of attention and feed-forward. Any may be empty.
+// Vectors of a layer: norm weights before attention and feed-forward, biases in the order of the
+// matrices, norms of single heads or of whole rows, norms of the outputs of attention and
+// feed-forward. Any may be empty.
 enum VectorSlot {
     VECTOR_ATTENTION_NORM,
     VECTOR_PRE_FFN_NORM,
     VECTOR_Q_BIAS,
     VECTOR_K_BIAS,
     VECTOR_V_BIAS,
+    VECTOR_O_BIAS,
+    VECTOR_GATE_BIAS,
+    VECTOR_UP_BIAS,
+    VECTOR_DOWN_BIAS,
     VECTOR_Q_NORM,
     VECTOR_K_NORM,
     VECTOR_POST_ATTENTION_NORM,
@@ -245,6 +250,8 @@ class Engine {
     void normalise(int thread, int rows, const std::vector<float>& weight, int first_row = 0);
     void run_product(int thread, const Linear& linear, int rows, Operand& operand,
                      std::vector<float>& out);
+    void add_bias(int thread, const Linear& linear, const std::vector<float>& bias, int rows,
+                  std::vector<float>& out);
     void multiply(int thread, const Linear& linear, const std::vector<float>& bias, int rows,
                   std::vector<float>& out);
     void project(int thread, int rows, Pass pass, const Layer& layer);
@@ -257,8 +264,8 @@ class Engine {
     void attend(int thread, const RowTrees& trees, Pass pass, int index);
     class Attention;  // per thread and layer
     void keep(int thread, int slot, int position, const int32_t* rows, int count);
-    void add_product(int thread, const Linear& linear, int rows, Operand& operand,
-                     const std::vector<float>& norm, const Linear& next);
+    void add_product(int thread, const Linear& linear, const std::vector<float>& bias, int rows,
+                     Operand& operand, const std::vector<float>& norm, const Linear& next);
     void feed_forward(int thread, int rows, Pass pass, const Layer& layer, const Linear& next);
     void head(int thread, int rows, Pass pass, int first_row);
     Top best(int row) const;

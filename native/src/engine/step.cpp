@@ -74,14 +74,20 @@ void Engine::run_product(int thread, const Linear& linear, int rows, Operand& op
     if (timed_ && thread == 0) product_seconds_ += now() - begun;
 }
 
-void Engine::multiply(int thread, const Linear& linear, const std::vector<float>& bias, int rows,
+// Adds a bias, if it is given, to a thread's part of a product.
+void Engine::add_bias(int thread, const Linear& linear, const std::vector<float>& bias, int rows,
                       std::vector<float>& out) {
-    const int64_t stride = linear.out_features();
-    run_product(thread, linear, rows, scratch_[thread]->hidden, out);
     if (bias.empty()) return;
+    const int64_t stride = linear.out_features();
     const auto [first, last] = outputs_of(linear, thread);
     for (int row = 0; row < rows; ++row)
         for (int i = first; i < last; ++i) out[row * stride + i] += bias[i];
+}
+
+void Engine::multiply(int thread, const Linear& linear, const std::vector<float>& bias, int rows,
+                      std::vector<float>& out) {
+    run_product(thread, linear, rows, scratch_[thread]->hidden, out);
+    add_bias(thread, linear, bias, rows, out);
 }
 
 // Compute queries, keys and values of the rows.
@@ -129,11 +135,12 @@ void Engine::write_keys_values(int thread, const RowTrees& trees, Pass pass, int
     wait_before(thread, layers_[index].matrices[SLOT_O].of(pass));
 }
 
-// Add the product of a matrix, normalized if a norm is given, to the residual stream; each thread
-// adds to its own parts of x. Ends with a barrier; a norm adds another.
-void Engine::add_product(int thread, const Linear& linear, int rows, Operand& operand,
-                         const std::vector<float>& norm, const Linear& next) {
+// Add the product of a matrix with its bias, normalized if a norm is given, to the residual stream;
+// each thread adds to its own parts of x. Ends with a barrier; a norm adds another.
+void Engine::add_product(int thread, const Linear& linear, const std::vector<float>& bias, int rows,
+                         Operand& operand, const std::vector<float>& norm, const Linear& next) {
     run_product(thread, linear, rows, operand, product_);
+    add_bias(thread, linear, bias, rows, product_);
     if (!norm.empty()) pool_.barrier();
     const auto [first, last] = outputs_of(linear, thread);
     for (int row = 0; row < rows; ++row) {
@@ -153,9 +160,9 @@ void Engine::feed_forward(int thread, int rows, Pass pass, const Layer& layer, c
     normalise(thread, rows, layer.vectors[VECTOR_PRE_FFN_NORM]);
     const Linear& gate = layer.matrices[SLOT_GATE].of(pass);
     const Linear& up = layer.matrices[SLOT_UP].of(pass);
-    multiply(thread, gate, {}, rows, gate_);
-    multiply(thread, up, {}, rows, up_);
-    const auto [first, last] = outputs_of(gate, thread);  // also of up, which has the same shape
+    multiply(thread, gate, layer.vectors[VECTOR_GATE_BIAS], rows, gate_);
+    multiply(thread, up, layer.vectors[VECTOR_UP_BIAS], rows, up_);
+    const auto [first, last] = outputs_of(gate, thread);  // and of up, which has the same shape
     for (int row = 0; row < rows; ++row) {
         float* at = &gate_[static_cast<size_t>(row) * shape_.intermediate + first];
         const float* other = &up_[static_cast<size_t>(row) * shape_.intermediate + first];
@@ -164,8 +171,8 @@ void Engine::feed_forward(int thread, int rows, Pass pass, const Layer& layer, c
     wait_before(thread, layer.matrices[SLOT_DOWN].of(pass));
     Operand& inner = scratch_[thread]->inner;
     inner.set(rows, gate_.data(), shape_.intermediate);
-    add_product(thread, layer.matrices[SLOT_DOWN].of(pass), rows, inner,
-                layer.vectors[VECTOR_POST_FFN_NORM], next);
+    add_product(thread, layer.matrices[SLOT_DOWN].of(pass), layer.vectors[VECTOR_DOWN_BIAS], rows,
+                inner, layer.vectors[VECTOR_POST_FFN_NORM], next);
 }
 
 // Compute logits of the rows from first_row on, and each row's top. Ends with a barrier.
@@ -210,8 +217,9 @@ void Engine::step(int thread, const RowTrees& trees, Pass pass, int first_row) {
         attend(thread, trees, pass, index);
         Operand& attended = scratch_[thread]->attended;
         attended.set(rows, attended_.data(), shape_.heads * shape_.head_size);
-        add_product(thread, layer.matrices[SLOT_O].of(pass), rows, attended,
-                    layer.vectors[VECTOR_POST_ATTENTION_NORM], layer.matrices[SLOT_GATE].of(pass));
+        add_product(thread, layer.matrices[SLOT_O].of(pass), layer.vectors[VECTOR_O_BIAS], rows,
+                    attended, layer.vectors[VECTOR_POST_ATTENTION_NORM],
+                    layer.matrices[SLOT_GATE].of(pass));
         feed_forward(thread, rows, pass, layer, layers_[index + 1].matrices[0].of(pass));
     }
     if (first_row < rows) head(thread, rows, pass, first_row);
