@@ -14,7 +14,7 @@ from cassandra_spec.bench.soak.answers import Answers
 from cassandra_spec.bench.soak.cases import RECIPES, Answer, with_plain
 from cassandra_spec.bench.soak.native_replies import CONTEXTS, DRAFTS, LEVELS
 from cassandra_spec.bench.soak.torch_replies import BF16, GAMMAS, PACKED
-from cassandra_spec.native.engine_binding import MOST
+from cassandra_spec.native.engine_binding import MAX_GAMMA
 
 
 def test_every_scheme_meets_every_gamma_with_both_kinds_of_cache() -> None:
@@ -33,7 +33,7 @@ def test_every_setting_of_the_native_engine_takes_part() -> None:
     pairs = list(native_replies.pairs(list(RECIPES), 60))
     assert len(pairs) == 60 * 3 * 2
     some = [case for case, _ in pairs if (case.scheme, case.variant) == ("exact", "packed12")]
-    assert {case.gamma for case in some} == {*range(1, MOST + 1), "adaptive"}
+    assert {case.gamma for case in some} == {*range(1, MAX_GAMMA + 1), "adaptive"}
     for context in set(CONTEXTS):
         assert {case.draft for case in some if case.context == context} == set(DRAFTS)
     for draft in DRAFTS:

@@ -16,7 +16,7 @@ from cassandra_spec.bench.soak.native_replies import DRAFTS, POSITIONS
 from cassandra_spec.model.packing.packer import pack_model
 from cassandra_spec.model.weights.sources import open_source
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.native.engine_binding import MOST
+from cassandra_spec.native.engine_binding import MAX_GAMMA
 from tests.model.speculative.conftest import RECIPE
 from tests.model.tiny import write_model
 from tests.workers.on_cluster import killing, local_cluster
@@ -87,7 +87,7 @@ def test_smollm2_on_some_prompts(tmp_path: Path) -> None:
     with Engine.from_packed(tmp_path / "exact", threads=2, context=512) as engine:
         answer = partial(native_replies.reply, engine, prompts, max_tokens=32)
         accepted = 0
-        for prompt, gamma, margin in ((0, 3, 0.0), (1, MOST, 0.75), (2, 5, 0.0)):
+        for prompt, gamma, margin in ((0, 3, 0.0), (1, MAX_GAMMA, 0.75), (2, 5, 0.0)):
             case = Case(
                 scheme="exact",
                 variant="bf16",
