@@ -67,6 +67,7 @@ def _native_rows(native: NativeFigures) -> list[list[str]]:
         ["matrices of the target", forms["target"]],
         ["matrices of the draft", forms["draft"] or "-"],
         ["MB of target, draft, embedding", " ".join(f"{size / 1e6:,.1f}" for size in sizes)],
+        ["MB of keys and values", f"{native.memory['cache'] / 1e6:,.1f}"],
         *([["MB read by a verification", _megabytes(streamed)]] if streamed is not None else []),
     ]
 

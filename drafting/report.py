@@ -75,7 +75,9 @@ class NativeFigures:
     threads: int
     isa: str
     forms: Mapping[str, Mapping[str, int]]  # number of matrices by form, for target and draft
-    memory: Mapping[str, int]  # bytes: weights, embedding, one position, streamed weights
+    memory: Mapping[
+        str, int
+    ]  # bytes: weights, embedding, one position, KV cache held, streamed weights
     plans: Mapping[str, int]  # rounds by plan of the adaptive policy
 
 
