@@ -165,8 +165,7 @@ void KeyValues::open(int slot, int first, int last) {
 void KeyValues::open_chunk(const SealedChunk& sealed, int layer, int head, bool draft, int first,
                            int last, const ChunkCache& to) const {
     const auto part = [&](bool keys) { return sealed.part(layer * heads_ + head, keys); };
-    const int lines = padded_ / 2;  // lines of keys in a block, and of values in as many positions
-    const int begin = first / BLOCK * lines, end = (last + BLOCK - 1) / BLOCK * lines;
+    const int begin = first / BLOCK, end = (last + BLOCK - 1) / BLOCK;
     const auto& kernels = sealed_kernels();
     kernels.open(sealed.form(), part(true), draft, begin, end, to.keys);
     kernels.open(sealed.form(), part(false), draft, begin, end, to.values);

@@ -105,7 +105,7 @@ class Sealing {
         const SealedPart part = {
             high_.data(), low_.data(), exponents_.data(), mask.empty() ? nullptr : mask.data(),
             nullptr,      0,           padded_,           keys_};
-        sealed_kernels().open(form_, part, draft, 0, count_ / LINE, opened_.data());
+        sealed_kernels().open(form_, part, draft, 0, CHUNK / BLOCK, opened_.data());
     }
 
     void find_mask() {

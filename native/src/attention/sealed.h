@@ -33,7 +33,7 @@ struct SealedForm {
     int32_t dropped;   // bits, 0..7
     int32_t midpoint;  // value of the highest dropped bit
     int32_t by_token;  // 1: a group runs over dimensions, 0: over positions
-    int32_t group;     // values of a group, at least 16
+    int32_t group;     // values of a group, a power of two from 16 on
 };
 
 struct Unusual {
@@ -61,19 +61,25 @@ struct LineExponents {
     bool by_parity;
 };
 
-inline LineExponents exponents_of(const SealedForm& form, bool keys, int padded, int line) {
-    const int across = keys ? padded / 2 : padded / 16;
-    const int position = line / across * (keys ? BLOCK : 2);
-    const int dimension = line % across * (keys ? 2 : 16);
+inline LineExponents exponents_of(const SealedForm& form, bool keys, int padded, int position,
+                                  int dimension) {
+    const int shift = __builtin_ctz(static_cast<unsigned>(form.group));  // a power of two
     const size_t place = form.by_token
-                             ? static_cast<size_t>(dimension / form.group) * CHUNK + position
-                             : static_cast<size_t>(position / form.group) * padded + dimension;
+                             ? static_cast<size_t>(dimension >> shift) * CHUNK + position
+                             : static_cast<size_t>(position >> shift) * padded + dimension;
     return {place, keys != (form.by_token != 0)};
 }
 
+// Lines of keys lie side by side for a block of positions, those of values for a pair.
+inline int positions_of_line(bool keys) { return keys ? BLOCK : 2; }
+inline int dimensions_of_line(bool keys) { return keys ? 2 : 16; }
+
 // Return the group of a value, as an index among the exponents.
 inline size_t group_of(const SealedForm& form, bool keys, int padded, int place) {
-    const LineExponents found = exponents_of(form, keys, padded, place / LINE);
+    const int across = padded / dimensions_of_line(keys), line = place / LINE;
+    const LineExponents found =
+        exponents_of(form, keys, padded, line / across * positions_of_line(keys),
+                     line % across * dimensions_of_line(keys));
     return found.place + (found.by_parity ? place % 2 : place % LINE / 2);
 }
 
@@ -88,7 +94,7 @@ inline size_t exponent_count(const SealedForm& form, int padded) {
 std::vector<uint32_t> groups_of(const SealedForm& form, bool keys, int padded);
 
 struct SealedKernels {
-    // Write lines first..last - 1 as BF16 to their places in `out`, as target or draft.
+    // Write blocks first..last - 1 as BF16 to their places in `out`, as target or draft.
     void (*open)(const SealedForm& form, const SealedPart& part, bool draft, int first, int last,
                  uint16_t* out);
 };
