@@ -12,11 +12,12 @@ from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig
 from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
-from cassandra_spec.synth.export import describe
+from cassandra_spec.synth.assertions import assertions
+from cassandra_spec.synth.export import describe, ports_of
 from cassandra_spec.verif.dma.decoding import SMALL
 from cassandra_spec.verif.dma.firmware import driver
 from cassandra_spec.verif.library.axi import Ruled
-from cassandra_spec.verif.tools.runner import run_suite
+from cassandra_spec.verif.tools.runner import SuiteError, run_suite
 from tests.marks import slow
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
@@ -41,7 +42,36 @@ def test_dma(name: str) -> None:
     top = CassandraDma(CONFIGS[name])
     build = BUILD / f"dma_{name}"
     environment = formats(top.config) | described(top, build)
-    run_suite(Ruled(top), MODULES, top.module_name, build_dir=build, extra_env=environment)
+    run_checked(top, MODULES, build, environment)
+
+
+def run_checked(
+    top: CassandraDma | CassandraEncoderDma,
+    modules: str,
+    build: Path,
+    environment: dict[str, str],
+    *,
+    rules: str | None = None,
+) -> None:
+    """Run suites of a top with the exported assertions bound to it, or with other ``rules``."""
+    name = top.module_name
+    checks = assertions(name, ports_of(top)) if rules is None else rules
+    design = Ruled(top)
+    run_suite(design, modules, name, build_dir=build, extra_env=environment, assertions=checks)
+
+
+@pytest.mark.slow
+def test_a_broken_assertion_ends_the_suite(tmp_path: Path) -> None:
+    top = CassandraDma(CONFIGS["l8"])
+    rules = assertions(top.module_name, ports_of(top))
+    wrong = rules.replace("assert (irq || !irq_before)", "assert (!irq)")
+    assert wrong != rules
+    build = tmp_path / "dma"
+    environment = formats(top.config) | described(top, build)
+    with pytest.raises(SuiteError):
+        run_checked(top, "cassandra_spec.verif.dma.software", build, environment, rules=wrong)
+    [log] = build.rglob("log.txt")
+    assert "assertions.irq_stays: 'assert' failed" in log.read_text()
 
 
 def described(top: CassandraDma | CassandraEncoderDma, build: Path) -> dict[str, str]:

@@ -8,10 +8,8 @@ import pytest
 
 from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
 from cassandra_spec.verif.dma.encoding import small
-from cassandra_spec.verif.library.axi import Ruled
-from cassandra_spec.verif.tools.runner import run_suite
 from tests.marks import slow
-from tests.verif.test_dma import described
+from tests.verif.test_dma import described, run_checked
 
 MODULES = ",".join(
     f"cassandra_spec.verif.dma.{name}"
@@ -28,4 +26,4 @@ def test_encoder_dma(name: str) -> None:
     build = BUILD / f"encoder_dma_{name}"
     lanes = {"CASSANDRA_LANES": str(CONFIGS[name].encoder.lanes)}
     environment = lanes | described(top, build)
-    run_suite(Ruled(top), MODULES, top.module_name, build_dir=build, extra_env=environment)
+    run_checked(top, MODULES, build, environment)

@@ -79,6 +79,7 @@ def run_suite(
     testcase: str | None = None,
     extra_env: Mapping[str, str] | None = None,
     internals: bool = False,
+    assertions: str = "",
 ) -> SuiteResult:
     """Build ``design`` and run the cocotb tests of ``module`` in it.
 
@@ -93,6 +94,7 @@ def run_suite(
         testcase: a regular expression that selects tests by name; None runs all.
         extra_env: environment variables for the tests.
         internals: make every signal of the design visible to cocotb (slow).
+        assertions: SystemVerilog that is bound to the design; a failed assertion ends the run.
 
     Raises SuiteError with the end of the log if a test fails or the suite did not run, and
     CassandraError if Verilator, or a header for waves, is missing.
@@ -105,6 +107,10 @@ def run_suite(
     if waves:
         require_fst_headers()
     sources = _sources(design, toplevel, build, internals)
+    checks = ["--assert"] if assertions else []
+    if assertions:
+        write_if_changed(build / "assertions.sv", assertions)
+        sources.insert(-1, build / "assertions.sv")
     counted = counts_folder() is not None
     folder = build / ("program" + "_waves" * waves + "_counted" * counted)
     lock = exclusive(build / f"{folder.name}.lock")  # one build at a time in a folder
@@ -114,7 +120,7 @@ def run_suite(
             toplevel=toplevel,
             module=module,
             verilog_sources=[str(path) for path in sources],
-            compile_args=[*_visibility_args(internals), *(COUNT_FLAGS if counted else ())],
+            compile_args=[*_visibility_args(internals), *checks, *(COUNT_FLAGS if counted else ())],
             sim_build=str(folder),
             seed=choose_seed(seed),
             testcase=testcase,
