@@ -65,7 +65,7 @@ lint: verilog ## Check style and types, and every exported top with Verilator's 
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	.venv/bin/clang-format --dry-run -Werror $$(find native verif -name '*.cpp' -o -name '*.h') drivers/cassandra.c drivers/cassandra.h
-	$(PY) -m cassandra_spec.native.lint
+	$(PY) -m cassandra_spec.native.tools.lint
 	$(PY) -m mypy --strict cassandra_spec/golden
 	$(PY) -m mypy
 	$(PY) -m cassandra_spec.verif.tools.lint $(BUILD)/rtl
@@ -101,7 +101,7 @@ native: $(STAMP) ## Compile the native library now instead of at first use (CXX=
 	$(PY) -m cassandra_spec.native
 
 sanitize: $(STAMP) ## Run the native tests with AddressSanitizer and UndefinedBehaviorSanitizer (QUICK=1: a part).
-	$(PY) -m cassandra_spec.native.sanitize $(if $(quick),tests/native -m "not slow") $(ARGS)
+	$(PY) -m cassandra_spec.native.tools.sanitize $(if $(quick),tests/native -m "not slow") $(ARGS)
 
 fuzz: $(STAMP) ## Feed mutated files, directories and flags for 100 s and count what happens (QUICK=1: 30 s; ARGS="--seconds 3600").
 	$(PY) -m tests.fuzz $(if $(quick),--seconds 30) $(ARGS)

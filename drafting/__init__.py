@@ -3,7 +3,9 @@
 Nothing here needs torch. ``docs/development.md``, "Add a draft method", explains how the parts fit.
 """
 
-from cassandra_spec.drafting.choosing import Chooser, Score, score
+from cassandra_spec.drafting.choice.chooser import Chooser, Score, score
+from cassandra_spec.drafting.choice.processors import Bias, Penalties, Processor, ProcessorState
+from cassandra_spec.drafting.choice.sampling import draw, probabilities, verify
 from cassandra_spec.drafting.costs import pass_costs
 from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes
 from cassandra_spec.drafting.levels import Choice, LevelDrafter, View, accept_greedy
@@ -25,7 +27,6 @@ from cassandra_spec.drafting.policy import (
     fixed_plan,
     make_policy,
 )
-from cassandra_spec.drafting.processors import Bias, Penalties, Processor, ProcessorState
 from cassandra_spec.drafting.proposal import (
     ALTERNATIVES,
     COPIES,
@@ -63,7 +64,6 @@ from cassandra_spec.drafting.report import (
     make_report,
     native_figures,
 )
-from cassandra_spec.drafting.sampling import draw, probabilities, verify
 from cassandra_spec.drafting.settings import (
     ADAPTIVE,
     GREEDY,

@@ -19,6 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
+from cassandra_spec.drafting.choice.sampling import Probabilities
 from cassandra_spec.drafting.low import LowDrafter
 from cassandra_spec.drafting.policy import Plan, Policy
 from cassandra_spec.drafting.proposal import (
@@ -30,7 +31,6 @@ from cassandra_spec.drafting.proposal import (
     Outcome,
     Proposal,
 )
-from cassandra_spec.drafting.sampling import Probabilities
 from cassandra_spec.drafting.settings import GREEDY, Settings
 
 

@@ -12,14 +12,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cassandra_spec.drafting.choosing import Chooser, Score
+from cassandra_spec.drafting.choice.chooser import Chooser, Score
+from cassandra_spec.drafting.choice.sampling import draw, probabilities, top_tokens
 from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes
 from cassandra_spec.drafting.levels import Choice, LevelDrafter
 from cassandra_spec.drafting.low import BRANCHES, Candidates, LowDrafter
 from cassandra_spec.drafting.policy import PassCosts, make_policy
 from cassandra_spec.drafting.proposal import Drafter, Node, Outcome, Proposal
 from cassandra_spec.drafting.replies import cut_at_end
-from cassandra_spec.drafting.sampling import draw, probabilities, top_tokens
 from cassandra_spec.drafting.settings import Settings
 from cassandra_spec.golden import CassandraError
 

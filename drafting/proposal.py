@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from cassandra_spec.drafting.sampling import Probabilities
+from cassandra_spec.drafting.choice.sampling import Probabilities
 from cassandra_spec.golden import CassandraError
 
 ROOT = -1

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from traceback import clear_frames
 from typing import Any, Protocol, runtime_checkable
 
-from cassandra_spec.drafting.choosing import Score
+from cassandra_spec.drafting.choice.chooser import Score
 from cassandra_spec.drafting.counters import Counters
 from cassandra_spec.drafting.report import Costs, Report
 from cassandra_spec.drafting.settings import Settings

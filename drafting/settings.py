@@ -7,7 +7,7 @@ import math
 import sys
 from typing import ClassVar, Literal, get_args
 
-from cassandra_spec.drafting.processors import Processor
+from cassandra_spec.drafting.choice.processors import Processor
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.format import is_integer
 

@@ -30,9 +30,9 @@ from cassandra_spec.rtl.dma.registers import registers_for
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
 from cassandra_spec.synth import handoff
-from cassandra_spec.synth.assertions import assertions
-from cassandra_spec.synth.registers import c_header
-from cassandra_spec.synth.systemrdl import systemrdl
+from cassandra_spec.synth.interface.assertions import assertions
+from cassandra_spec.synth.interface.registers import c_header
+from cassandra_spec.synth.interface.systemrdl import systemrdl
 
 VERSION = "0.1.0"
 PERIOD = 2.0

@@ -33,7 +33,7 @@ def register(subparsers: flags.Subparsers) -> None:
 
 def _structured(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.decode.report import save
-    from cassandra_spec.bench.structured import lines, measure
+    from cassandra_spec.bench.structured.measure import lines, measure
 
     found = measure(
         args.source,

@@ -12,7 +12,7 @@ from typing import Any
 from cassandra_spec.bench.conform.replies import Reply
 from cassandra_spec.bench.decode.workers import Worker
 from cassandra_spec.drafting import Counters, Settings, encode_prompt
-from cassandra_spec.drafting.sampling import top_tokens
+from cassandra_spec.drafting.choice.sampling import top_tokens
 from cassandra_spec.model.backends import CheckedBackend, Pass
 
 MAX_DRAFTED = 8

@@ -11,7 +11,7 @@ import torch
 from transformers import GenerationConfig, LogitsProcessorList
 
 from cassandra_spec.drafting import Processor, ProcessorState, Sampling
-from cassandra_spec.drafting.processors import Logits
+from cassandra_spec.drafting.choice.processors import Logits
 from cassandra_spec.golden import CassandraError
 
 PROCESSED = (

@@ -12,7 +12,7 @@ from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.synth import export as exporter
-from cassandra_spec.synth.registers import c_header
+from cassandra_spec.synth.interface.registers import c_header
 
 CONFIG = DecoderConfig(lanes=8, schemes=("mx",))
 

@@ -12,7 +12,7 @@ import pytest
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.rtl.dma.config import DmaConfig
 from cassandra_spec.rtl.dma.registers import REGISTERS, Field, Register, check
-from cassandra_spec.synth import registers
+from cassandra_spec.synth.interface import registers
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """\

@@ -21,7 +21,7 @@ from cassandra_spec.rtl.dma.registers import Field, Register, registers_for
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.synth import handoff
 from cassandra_spec.synth.export import describe, export, ports_of
-from cassandra_spec.synth.systemrdl import systemrdl
+from cassandra_spec.synth.interface.systemrdl import systemrdl
 from cassandra_spec.verif.dma.description import Described, read_description
 
 DECODER = DmaConfig(decoder=DecoderConfig(lanes=8), decoders=2, queue=4)

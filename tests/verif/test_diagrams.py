@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cassandra_spec.synth import registers
+from cassandra_spec.synth.interface import registers
 from cassandra_spec.verif.decoder import diagrams
 from cassandra_spec.verif.decoder.diagrams import DIAGRAMS, FOLDER
 from cassandra_spec.verif.library.streams import HandshakeChecker

@@ -12,8 +12,8 @@ from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig
 from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
-from cassandra_spec.synth.assertions import assertions
 from cassandra_spec.synth.export import describe, ports_of
+from cassandra_spec.synth.interface.assertions import assertions
 from cassandra_spec.verif.dma.decoding import SMALL
 from cassandra_spec.verif.dma.firmware import driver
 from cassandra_spec.verif.library.axi import Ruled

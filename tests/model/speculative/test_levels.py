@@ -23,11 +23,11 @@ from cassandra_spec.drafting import (
     ReadBytes,
     Sampling,
     Settings,
-    choosing,
     decode,
     draw,
     verify,
 )
+from cassandra_spec.drafting.choice import chooser
 from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat
 from tests.model.speculative.test_key_values import EXACT, MX, UNARY
 from tests.model.speculative.test_loop import Script, flat
@@ -203,7 +203,7 @@ def test_the_chi_square_finds_a_recovered_token_from_the_wrong_distribution(
         n, last = verify(rows, q, drafted, random)
         return n, draw(rows[n], random) if n < len(drafted) else last
 
-    monkeypatch.setattr(choosing, "verify", mistaken)
+    monkeypatch.setattr(chooser, "verify", mistaken)
     assert transitions(kind)[0] > 150
 
 

@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cassandra_spec.drafting.grammar.guide import guided
-from cassandra_spec.drafting.grammar.state import GrammarState
-from cassandra_spec.drafting.levels import accept_greedy
-from cassandra_spec.drafting.processors import Logits
-from cassandra_spec.drafting.proposal import Node, Proposal
-from cassandra_spec.drafting.sampling import (
+from cassandra_spec.drafting.choice.processors import Logits
+from cassandra_spec.drafting.choice.sampling import (
     Probabilities,
     distribution,
     require_finite,
     top_tokens,
     verify,
 )
+from cassandra_spec.drafting.grammar.guide import guided
+from cassandra_spec.drafting.grammar.state import GrammarState
+from cassandra_spec.drafting.levels import accept_greedy
+from cassandra_spec.drafting.proposal import Node, Proposal
 from cassandra_spec.drafting.settings import GREEDY, Settings
 from cassandra_spec.golden import CassandraError
 

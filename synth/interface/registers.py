@@ -1,7 +1,7 @@
 """The register map as Markdown and as a C header, from the table that defines the gateware.
 
-``python -m cassandra_spec.synth.registers`` writes registers.md and the driver's header; a test
-compares them with the table.
+``python -m cassandra_spec.synth.interface.registers`` writes registers.md and the driver's header;
+a test compares them with the table.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _INTRODUCTION = """\
 Of CassandraDma (decoders; `decode` below) and of CassandraEncoderDma (`encode`): one map, of which
 each has a part.
 
-Generated from `rtl/dma/registers.py` by `python -m cassandra_spec.synth.registers`; version
-{version} of the map. [integration.md](integration.md) says how to program them.
+Generated from `rtl/dma/registers.py` by `python -m cassandra_spec.synth.interface.registers`;
+version {version} of the map. [integration.md](integration.md) says how to program them.
 
 Registers are 32 bits wide, on AXI4-Lite. Bits that are not listed read as zero; addresses that are
 not listed are answered with SLVERR. Byte strobes are obeyed: bytes without a strobe keep their
@@ -152,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> CommandParser:
-    parser = CommandParser(prog="cassandra_spec.synth.registers", description=__doc__)
+    parser = CommandParser(prog="cassandra_spec.synth.interface.registers", description=__doc__)
     parser.add_argument(
         "--out", type=Path, default=Path("docs/hardware/registers.md"), help="document to write"
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cassandra_spec.bench.extraction import EXTRACTIONS, Extraction
+from cassandra_spec.bench.structured.prompts import EXTRACTIONS, Extraction
 from cassandra_spec.drafting import (
     GRAMMAR,
     Counters,

@@ -1,0 +1,1 @@
+"""Measure structured output: extraction prompts, and tokens per verification."""

@@ -1,0 +1,1 @@
+"""Choose tokens from logits: sampling, processors, log-probabilities, verification."""

@@ -1,0 +1,1 @@
+"""Tools for the C++ sources: lint and sanitizers."""

@@ -1,0 +1,1 @@
+"""Describe the interface of an exported top: registers, SystemRDL, assertions."""
