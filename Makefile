@@ -25,7 +25,7 @@ SUITES := tests/verif/test_decoder.py tests/verif/test_blocks.py tests/verif/tes
 # What `make docs` describes: all modules, but two that need the extras `bench` and `eval`.
 MODULES = $(shell find -L cassandra_spec -name '*.py' ! -name __main__.py | sort | \
 	sed 's/\.py$$//; s/\/__init__$$//; s/\//./g') \
-	'!cassandra_spec.bench.decode.llama_serve' '!cassandra_spec.model.accuracy.harness'
+	'!cassandra_spec.bench.decode.llama_serve' '!cassandra_spec.bench.accuracy.harness'
 
 export SEED
 # The text of the exported Verilog depends on the version of Yosys: use the pinned one.
@@ -53,7 +53,7 @@ $(STAMP): requirements.txt requirements-model.txt pyproject.toml
 sim: $(STAMP) ## Run the main job: cocotb suites, then a real model through format and gateware (QUICK=1: a part).
 	$(PYTEST) $(if $(quick),-k "test_decoder and 16") $(SUITES)
 	$(PY) -m cassandra_spec.verif.library.coverage
-	$(PY) -m cassandra_spec.sim $(if $(quick),--quick)
+	$(PY) -m cassandra_spec.verif.end_to_end $(if $(quick),--quick)
 
 test: $(STAMP) ## Run the tests that are not marked slow, in about ten minutes (ARGS="..." for pytest, SEED=n or random).
 	$(PYTEST) -m "not slow" $(ARGS)
@@ -71,7 +71,7 @@ lint: verilog ## Check style and types, and every exported top with Verilator's 
 	$(PY) -m cassandra_spec.verif.tools.lint $(BUILD)/rtl
 
 verilog: $(STAMP) ## Write Verilog, file lists and FuseSoC cores of the decoder to build/rtl.
-	$(PY) -m cassandra_spec.casspec rtl --tested --out $(BUILD)/rtl
+	$(PY) -m cassandra_spec.commands rtl --tested --out $(BUILD)/rtl
 
 figures: $(STAMP) ## Draw the timing diagrams of docs/hardware/timing again, from the gateware.
 	$(PY) -m cassandra_spec.verif.decoder.diagrams

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from cassandra_spec.model.study.acceptance import Interval, Row, best_row, row
-from cassandra_spec.model.study.drafts import Study
-from cassandra_spec.model.study.settings import Setting, figure_settings
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.bench.study.acceptance import Interval, Row, best_row, row
+from cassandra_spec.bench.study.drafts import Study
+from cassandra_spec.bench.study.settings import Setting, figure_settings
+from cassandra_spec.toolkit.tables import text_table
 
 PLOT_GAMMA = 5
 """Gamma of the plot of acceptance against bits."""

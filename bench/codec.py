@@ -15,7 +15,7 @@ from cassandra_spec.bench.rounds import Seconds, Task, measure, ratio, spread
 from cassandra_spec.golden import CassandraError, GoldenCodec, Packer
 from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.library import available_isas
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit.tables import text_table
 
 
 def dithered(values: NDArray[np.uint16]) -> NDArray[np.uint16]:

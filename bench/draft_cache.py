@@ -18,7 +18,7 @@ from cassandra_spec.model.speculative import KeyValueFormat
 from cassandra_spec.model.speculative.chunks import FormatSealer
 from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine import WHOLE_CACHE, Engine
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit.tables import text_table
 
 REQUEST = "Summarize the text above in a few sentences."
 """Request after the joined questions."""

@@ -23,9 +23,9 @@ from cassandra_spec.golden.codec import encode
 from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.model.packing.masks import kept_by_magnitude
 from cassandra_spec.model.weights.sources import BUNDLED, open_source, packed_tensors
-from cassandra_spec.report import flags
-from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit import flags
+from cassandra_spec.toolkit.running import CommandParser, run_command
+from cassandra_spec.toolkit.tables import text_table
 from cassandra_spec.verif.decoder.bulk import RtlCodec
 
 Rows = NDArray[np.uint16]

@@ -19,7 +19,7 @@ from cassandra_spec.native.linear import (
     time_layers,
     time_reading,
 )
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit.tables import text_table
 
 SHAPES: tuple[tuple[int, int], ...] = ((960, 576), (576, 576), (3072, 576), (576, 1536))
 """Outputs and inputs of a layer of SmolLM2-135M: query, key, value; output; gate, up; down."""

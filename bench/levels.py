@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cassandra_spec.bench.compare.questions import ALL, Conversation, Question
+from cassandra_spec.bench.study.acceptance import Interval, Ratio, bootstrap, speedup_ratio
 from cassandra_spec.drafting import (
     ADAPTIVE,
     DRAFT_VIEW,
@@ -30,9 +31,8 @@ from cassandra_spec.drafting.counters import SourceCounters
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.baking import open_table
 from cassandra_spec.model.pretrained import load_tokenizer
-from cassandra_spec.model.study.acceptance import Interval, Ratio, bootstrap, speedup_ratio
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit.tables import text_table
 
 PLAIN = "plain"
 _VIEW_MARGIN = 0.75
@@ -278,7 +278,7 @@ def _speed(one: Figures) -> str:
 
 def draw(found: Sequence[Figures], *, title: str) -> bytes:
     """Draw speed and traffic by level added as an SVG."""
-    from cassandra_spec.report.plots import draw_bars
+    from cassandra_spec.toolkit.plots import draw_bars
 
     whole = [each for each in found if each.category == ALL]
     columns = {

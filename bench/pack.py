@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cassandra_spec.golden import Format, GoldenCodec, Packer
 from cassandra_spec.golden.format import Scheme
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit.tables import text_table
 
 Seconds = tuple[float, float]
 """Wall time and CPU time, worker processes included."""

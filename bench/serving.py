@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cassandra_spec.bench.conform.address import Server
 from cassandra_spec.bench.decode.results import Spread
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit.tables import text_table
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

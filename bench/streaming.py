@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cassandra_spec.bench.decode.shapes import projected_rate, time_rounds
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit.tables import text_table
 
 if TYPE_CHECKING:
     from cassandra_spec.native.engine import Engine

@@ -18,7 +18,7 @@ from cassandra_spec.golden.format import is_integer
 from cassandra_spec.model.baking import open_table
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.report.tables import markdown_table
+from cassandra_spec.toolkit.tables import markdown_table
 
 CHAIN = 3
 """Longest chain of first candidates that a verification checks."""

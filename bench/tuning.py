@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cassandra_spec.bench.study.tuning import Score
 from cassandra_spec.model.output import write_file
-from cassandra_spec.model.study.tuning import Score
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit.tables import text_table
 
 _SHOWN = 12
 _COLUMNS = (

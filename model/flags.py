@@ -1,4 +1,4 @@
-"""Add flags that several commands share: sources, levels of drafting, studies."""
+"""Add flags that several commands share: sources and levels of drafting."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cassandra_spec.drafting.settings import DraftCache, Levels
-from cassandra_spec.report import flags
+from cassandra_spec.toolkit import flags
 
 if TYPE_CHECKING:
     from cassandra_spec.model.packing.calibration import Norms
-    from cassandra_spec.model.study.drafts import Study
     from cassandra_spec.model.weights.sources import Source
 
 
@@ -97,22 +96,6 @@ def draft_cache_of(args: argparse.Namespace) -> DraftCache:
     return DraftCache(window=args.kv_window or None, sinks=args.kv_sinks)
 
 
-# --- studies: drafts forced along known replies ---------------------------------------------------
-
-
-def add_study_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of a study."""
-    parser.add_argument("source", metavar="SOURCE", help="unpacked model")
-    text = "text file, one prompt per line (default: the bundled prompts)"
-    flags.add_file(parser, "prompts", text)
-    flags.add_count(parser, "max-tokens", "length limit of each reply", 128)
-    add_calibration(parser)
-    flags.add_jobs(parser)
-    flags.add_quiet(parser)
-    text = "draft source: `model` (the draft view), `hybrid` (with low drafters)"
-    flags.add_choice(add_levels(parser), "draft", ("model", "hybrid"), text)
-
-
 def norms_of(source: Source, args: argparse.Namespace) -> Norms:
     """Return the norms of the inputs: from ``--calibration``, from the cache, or measured now."""
     from cassandra_spec.model.packing import calibration
@@ -122,28 +105,4 @@ def norms_of(source: Source, args: argparse.Namespace) -> Norms:
         calibration.Calibration(text=args.calibration),
         cache=calibration.cache_directory(),
         progress=flags.shows_progress(args),
-    )
-
-
-def open_study(args: argparse.Namespace, use: str) -> Study:
-    """Open the model with the prompts and the calibration of the flags."""
-    from cassandra_spec.drafting import NgramTable, Settings
-    from cassandra_spec.golden.model_types import EMBEDDING
-    from cassandra_spec.model.study.drafts import Study
-    from cassandra_spec.model.study.prompts import bundled_prompts, read_prompts
-    from cassandra_spec.model.weights.sources import open_source
-
-    source = open_source(args.source)
-    vocabulary = source.tensors[EMBEDDING].shape[0]
-    asked = Settings(draft=args.draft, levels=levels_of(args))
-    bundled = [prompt.text for prompt in bundled_prompts(use)]
-    return Study(
-        source,
-        read_prompts(args.prompts) if args.prompts else bundled,
-        norms=norms_of(source, args),
-        max_tokens=args.max_tokens,
-        jobs=args.jobs,
-        progress=flags.shows_progress(args),
-        asked=asked,
-        table=args.table and NgramTable.load(args.table, vocabulary=vocabulary),
     )

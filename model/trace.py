@@ -18,7 +18,7 @@ from cassandra_spec.drafting import (
     TraceText,
 )
 from cassandra_spec.model.output import write_file
-from cassandra_spec.report.trace_page import recorded_page
+from cassandra_spec.toolkit.trace_page import recorded_page
 
 
 class Recorder:

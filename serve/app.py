@@ -23,7 +23,6 @@ from starlette.types import Receive, Scope, Send
 from cassandra_spec.drafting import Prompt, Sampling, Settings, encode_prompt
 from cassandra_spec.drafting.grammar import Grammar, GrammarCompiler
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.report.trace_page import live_page
 from cassandra_spec.serve.answers import Answer
 from cassandra_spec.serve.errors import ApiError, busy
 from cassandra_spec.serve.logprobs import TokenTexts
@@ -33,6 +32,7 @@ from cassandra_spec.serve.responses import ResponseAnswer, ResponsesRequest
 from cassandra_spec.serve.scheduler import BusyError, Event, Job, Scheduler
 from cassandra_spec.serve.structured import grammar_text
 from cassandra_spec.serve.tool_calls import CallFormat, call_format, with_tools
+from cassandra_spec.toolkit.trace_page import live_page
 
 _Asked = ChatRequest | CompletionRequest
 

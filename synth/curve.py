@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.synth.synthesis import RECIPES, Flow, Point
+from cassandra_spec.toolkit.tables import markdown_table
 
 PERIODS = (4.0, 4.8)
 """Target periods in ns for each recipe."""
@@ -44,7 +44,7 @@ def _beats(one: Point, other: Point) -> bool:
 
 def curve_plot(points: Sequence[Point], *, title: str) -> str:
     """Draw the points as SVG."""
-    from cassandra_spec.report.plots import Plot, described_svg  # needs the extra `plots`
+    from cassandra_spec.toolkit.plots import Plot, described_svg  # needs the extra `plots`
 
     curves = tuple(
         (f"recipe {recipe}", tuple(sorted(_places(points, recipe)))) for recipe in RECIPES

@@ -21,9 +21,6 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.documents import publish
-from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.synth.aiger import Circuit, read_circuit, write_cone
@@ -42,6 +39,9 @@ from cassandra_spec.synth.report import (
 )
 from cassandra_spec.synth.synthesis import Flow, map_for_speed, taken_out
 from cassandra_spec.synth.timing import Library, run_tool
+from cassandra_spec.toolkit.documents import publish
+from cassandra_spec.toolkit.running import CommandParser, run_command
+from cassandra_spec.toolkit.tables import markdown_table
 
 DEFAULT_LANES = (8, 16)
 """Decoders that are compared by default."""

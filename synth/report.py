@@ -17,10 +17,6 @@ from typing import get_args
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Scheme
-from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.documents import publish
-from cassandra_spec.report.flags import Ignored, ignored_flag
-from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
 from cassandra_spec.rtl.decode.top import DecoderTop, to_rtlil
 from cassandra_spec.rtl.encode.types import EncoderConfig
@@ -36,6 +32,10 @@ from cassandra_spec.synth.synthesis import (
     sweep,
 )
 from cassandra_spec.synth.timing import Library, version_of
+from cassandra_spec.toolkit.documents import publish
+from cassandra_spec.toolkit.flags import Ignored, ignored_flag
+from cassandra_spec.toolkit.running import CommandParser, run_command
+from cassandra_spec.toolkit.tables import markdown_table
 
 DEFAULT_CONFIGS = (
     DecoderConfig(),

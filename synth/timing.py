@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.report.programs import run_program
 from cassandra_spec.synth.liberty import groups
+from cassandra_spec.toolkit.programs import run_program
 
 ACTIVITY = 0.1
 """Assumed transitions of every input per clock cycle, OpenSTA's default."""

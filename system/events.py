@@ -11,10 +11,10 @@ import dataclasses
 import random
 from collections import deque
 
-from cassandra_spec.report.tables import Table
 from cassandra_spec.system.costs import load_format
 from cassandra_spec.system.device import load_device
 from cassandra_spec.system.errors import check_count, check_number
+from cassandra_spec.toolkit.tables import Table
 
 SUPERBLOCK = 128
 """Bytes in a transfer: a cache block, the format's own superblock unless it is told another."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from cassandra_spec.report.documents import block_names, fill
-from cassandra_spec.report.tables import Table
 from cassandra_spec.system.costs import Bits
 from cassandra_spec.system.decoding import Estimate, Setup
 from cassandra_spec.system.device import Device
@@ -35,6 +33,8 @@ from cassandra_spec.system.figures.plots import plots
 from cassandra_spec.system.figures.silicon import Synthesis
 from cassandra_spec.system.figures.table_5 import table_5
 from cassandra_spec.system.measured import Measured
+from cassandra_spec.toolkit.documents import block_names, fill
+from cassandra_spec.toolkit.tables import Table
 
 _STREAMS = {
     "weights": "weights",

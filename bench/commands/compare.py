@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.report import flags
+from cassandra_spec.toolkit import flags
 
 if TYPE_CHECKING:
     from cassandra_spec.bench.compare.contenders import Ready

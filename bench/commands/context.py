@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from cassandra_spec.model import flags as model_flags
-from cassandra_spec.report import flags
+from cassandra_spec.toolkit import flags
 
 CONTEXTS = (256, 2048, 4096, 8000)
 

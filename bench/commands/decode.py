@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model import flags as model_flags
-from cassandra_spec.report import flags
+from cassandra_spec.toolkit import flags
 
 EPILOG = """\
 examples:

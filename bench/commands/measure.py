@@ -19,13 +19,14 @@ from cassandra_spec.bench.commands import (
     streaming,
     structured,
 )
+from cassandra_spec.bench.study import flags as study_flags
 from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.model import flags as model_flags
 from cassandra_spec.native.linear import FORMS, PROMPT_ROWS
-from cassandra_spec.report import flags
+from cassandra_spec.toolkit import flags
 
 if TYPE_CHECKING:
-    from cassandra_spec.model.study.acceptance import Row
+    from cassandra_spec.bench.study.acceptance import Row
 
 EPILOG = """\
 examples:
@@ -122,7 +123,7 @@ def register(subparsers: flags.Subparsers, *others: Callable[[flags.Subparsers],
 def _add_acceptance(subparsers: flags.Subparsers) -> None:
     text = "measure acceptance and traffic of drafts, by pack settings"
     parser = flags.add_command(subparsers, "acceptance", text, ACCEPTANCE_EPILOG, _acceptance)
-    model_flags.add_study_flags(parser)
+    study_flags.add_study_flags(parser)
     flags.add_some(parser, "settings", "settings to measure (default: all)", metavar="GLOB")
     flags.add_some(parser, "gamma", "draft lengths (default: 3 5)", (3, 5), type=int, metavar="N")
     flags.add_file(parser, "json", "write all figures as JSON")
@@ -132,12 +133,12 @@ def _add_acceptance(subparsers: flags.Subparsers) -> None:
 
 def _acceptance(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.acceptance import heading, measure_settings
-    from cassandra_spec.model.study.settings import choose
+    from cassandra_spec.bench.study.settings import choose
 
     if args.figure:
         return _figure(args)
     chosen = choose(args.settings)
-    study = model_flags.open_study(args, "bench")
+    study = study_flags.open_study(args, "bench")
     study.check_gammas(args.gamma)
     found: list[Row] = []
     print(heading(args.gamma))
@@ -150,10 +151,10 @@ def _acceptance(args: argparse.Namespace) -> int:
 
 def _figure(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.acceptance import PLOT_GAMMA, curve_table, measure_curves
+    from cassandra_spec.bench.study.figure import draw
     from cassandra_spec.model.output import write_file
-    from cassandra_spec.model.study.figure import draw
 
-    curves = measure_curves(model_flags.open_study(args, "bench"))
+    curves = measure_curves(study_flags.open_study(args, "bench"))
     print(curve_table(curves))
     write_file(args.figure, draw(curves, title=f"{args.source}, gamma {PLOT_GAMMA}"))
     _save(args, [found for rows in curves.values() for found in rows])
@@ -177,7 +178,7 @@ def _add_small_model(subparsers: flags.Subparsers) -> None:
 
 
 def _small_model(args: argparse.Namespace) -> int:
-    from cassandra_spec.model.study.small import train_small
+    from cassandra_spec.bench.study.small import train_small
 
     train_small(args.destination, steps=args.steps, progress=flags.shows_progress(args))
     return 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cassandra_spec.model import flags as model_flags
-from cassandra_spec.report import flags
+from cassandra_spec.toolkit import flags
 
 EXITS_EPILOG = """\
 examples:

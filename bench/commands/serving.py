@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cassandra_spec.report import flags
+from cassandra_spec.toolkit import flags
 
 EPILOG = """\
 examples:
@@ -34,8 +34,8 @@ def register(subparsers: flags.Subparsers) -> None:
 def _serve(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.decode.report import save
     from cassandra_spec.bench.serving import load_table, measure_load
+    from cassandra_spec.bench.study.prompts import bundled_prompts
     from cassandra_spec.golden import CassandraError
-    from cassandra_spec.model.study.prompts import bundled_prompts
 
     prompts = [each.text for each in bundled_prompts()][: args.clients]
     if not 1 < args.clients <= len(prompts):

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.report import flags
+from cassandra_spec.toolkit import flags
 
 EPILOG = """\
 examples:

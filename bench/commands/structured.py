@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from cassandra_spec.model import flags as model_flags
-from cassandra_spec.report import flags
+from cassandra_spec.toolkit import flags
 
 EPILOG = """\
 examples:

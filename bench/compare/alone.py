@@ -10,15 +10,15 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
+from cassandra_spec.bench.baselines import PreparedNetwork, clone
+from cassandra_spec.bench.baselines.method import Speaker
 from cassandra_spec.bench.compare.contenders import Ready
 from cassandra_spec.bench.compare.known_replies import distinct_share, surprise
 from cassandra_spec.bench.compare.questions import Question
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.drafters import PreparedNetwork, clone
-from cassandra_spec.model.drafters.method import Speaker
 from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueCache, run_pass
 from cassandra_spec.model.speculative.tiles import ROWS
-from cassandra_spec.report.tables import Table
+from cassandra_spec.toolkit.tables import Table
 
 PLAIN = "plain decoding"
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from cassandra_spec.bench.baselines import Method, Prepared, known_methods, parse_method
 from cassandra_spec.drafting import ADAPTIVE, Settings
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.drafters import Method, Prepared, known_methods, parse_method
 from cassandra_spec.model.speculative import CassandraForCausalLM
 from cassandra_spec.native.codec import NativeCodec
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from cassandra_spec.bench.baselines.methods.exits import EarlyExit
 from cassandra_spec.bench.compare.known_replies import (
     Chains,
     KnownReply,
@@ -24,24 +25,23 @@ from cassandra_spec.bench.compare.known_replies import (
     known_replies,
     surprise,
 )
-from cassandra_spec.drafting import DraftPass
-from cassandra_spec.model.drafters.methods.exits import EarlyExit
-from cassandra_spec.model.exits import Exits
-from cassandra_spec.model.exits.calibration import (
+from cassandra_spec.bench.exits import Exits
+from cassandra_spec.bench.exits.calibration import (
     Bin,
     calibration_error,
     cascade_thresholds,
     fit_scale,
     reliability,
 )
-from cassandra_spec.model.exits.cascade import generate
-from cassandra_spec.model.exits.cost import speed_up
-from cassandra_spec.model.exits.features import Features, features_of
-from cassandra_spec.model.exits.run import open_exits
-from cassandra_spec.model.exits.training import best_tokens, confidences
+from cassandra_spec.bench.exits.cascade import generate
+from cassandra_spec.bench.exits.cost import speed_up
+from cassandra_spec.bench.exits.features import Features, features_of
+from cassandra_spec.bench.exits.run import open_exits
+from cassandra_spec.bench.exits.training import best_tokens, confidences
+from cassandra_spec.drafting import DraftPass
 from cassandra_spec.model.speculative import CassandraForCausalLM
 from cassandra_spec.native.codec import NativeCodec
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit.tables import text_table
 
 PRECISION = 0.95
 LENGTHS = (3, 5, 7)
@@ -273,7 +273,7 @@ def draw(found: Sequence[ExitFigures], *, title: str) -> bytes:
     """Draw reliability as an SVG: precision against confidence, one curve per exit."""
     from matplotlib.figure import Figure as Plot
 
-    from cassandra_spec.report.plots import described_svg
+    from cassandra_spec.toolkit.plots import described_svg
 
     plot = Plot(figsize=(5, 4), layout="constrained")
     axes = plot.add_subplot()

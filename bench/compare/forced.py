@@ -13,6 +13,8 @@ import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 
+from cassandra_spec.bench.baselines import NetworkSize, Prepared, PreparedNetwork
+from cassandra_spec.bench.baselines.teacher_forced import played
 from cassandra_spec.bench.compare.answers import Answers
 from cassandra_spec.bench.compare.contenders import Contender, Ready
 from cassandra_spec.bench.compare.known_replies import NativeReplies
@@ -21,8 +23,6 @@ from cassandra_spec.bench.compare.sums import Sums
 from cassandra_spec.bench.compare.turn import Turn, reply_key
 from cassandra_spec.drafting import ADAPTIVE, DraftPass
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.drafters import NetworkSize, Prepared, PreparedNetwork
-from cassandra_spec.model.drafters.teacher_forced import played
 from cassandra_spec.model.speculative import CassandraForCausalLM
 
 

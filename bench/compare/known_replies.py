@@ -13,12 +13,12 @@ from typing import Any, Self
 
 import torch
 
+from cassandra_spec.bench.baselines.teacher_forced import played
+from cassandra_spec.bench.study.prompts import Use, bundled_prompts
 from cassandra_spec.drafting import ADAPTIVE, Counters, Settings, encode_prompt
 from cassandra_spec.model.backends import BACKENDS, CheckedBackend, Opening
 from cassandra_spec.model.baking import Baking, OwnText
-from cassandra_spec.model.drafters.teacher_forced import played
 from cassandra_spec.model.packing.packer import open_packed
-from cassandra_spec.model.study.prompts import Use, bundled_prompts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,9 @@ from typing import Any, Literal
 
 import torch
 
+from cassandra_spec.bench.baselines import clone
+from cassandra_spec.bench.baselines.methods.geodesic import Geodesic
+from cassandra_spec.bench.baselines.teacher_forced import keys_and_values, predicted_together
 from cassandra_spec.bench.compare.known_replies import (
     Chains,
     forced_logits,
@@ -25,12 +28,8 @@ from cassandra_spec.bench.compare.known_replies import (
     own_conversations,
     surprise,
 )
-from cassandra_spec.drafting import DraftPass
-from cassandra_spec.model.drafters import clone
-from cassandra_spec.model.drafters.methods.geodesic import Geodesic
-from cassandra_spec.model.drafters.teacher_forced import keys_and_values, predicted_together
-from cassandra_spec.model.exits.cost import geometric_tokens, speed_up
-from cassandra_spec.model.geodesic.low_rank import (
+from cassandra_spec.bench.exits.cost import geometric_tokens, speed_up
+from cassandra_spec.bench.geodesic.low_rank import (
     KEY_VALUES,
     Grams,
     by_activations,
@@ -42,11 +41,12 @@ from cassandra_spec.model.geodesic.low_rank import (
     projections,
     weight_of,
 )
-from cassandra_spec.model.geodesic.residuals import STRENGTH, block_residuals
+from cassandra_spec.bench.geodesic.residuals import STRENGTH, block_residuals
+from cassandra_spec.bench.study.chains import Sequences
+from cassandra_spec.drafting import DraftPass
 from cassandra_spec.model.speculative import CassandraForCausalLM
-from cassandra_spec.model.study.chains import Sequences
 from cassandra_spec.native.codec import NativeCodec
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit.tables import text_table
 
 By = Literal["weights", "activations"]
 

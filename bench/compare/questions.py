@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from cassandra_spec.bench.study.prompts import Use, bundled_prompts
 from cassandra_spec.drafting import encode_prompt
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.model.packing.calibration import read_text
-from cassandra_spec.model.study.prompts import Use, bundled_prompts
 
 ALL = "all"
 """The category that has every question."""

@@ -15,7 +15,7 @@ from cassandra_spec.bench.compare.questions import ALL
 from cassandra_spec.bench.compare.run import Figures
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.packing.packer import open_packed
-from cassandra_spec.report.tables import Table
+from cassandra_spec.toolkit.tables import Table
 
 
 def prepare(

@@ -9,9 +9,9 @@ from pathlib import Path
 from cassandra_spec.bench.compare.questions import ALL
 from cassandra_spec.bench.compare.run import Figures
 from cassandra_spec.model.output import write_file, write_json
-from cassandra_spec.report.documents import fill_file, provenance
-from cassandra_spec.report.page import Page
-from cassandra_spec.report.tables import Table
+from cassandra_spec.toolkit.documents import fill_file, provenance
+from cassandra_spec.toolkit.page import Page
+from cassandra_spec.toolkit.tables import Table
 
 _HEADER = (
     *("method", "identical", "accepted / drafted", "conditional", "per verification", "uncut"),
@@ -92,7 +92,7 @@ def _measured(one: Figures) -> str:
 
 def plots(found: Sequence[Figures], *, title: str) -> bytes:
     """Draw bars as an SVG: tokens per verification, and traffic with keys and values."""
-    from cassandra_spec.report.plots import draw_bars  # needs the extra `plots`
+    from cassandra_spec.toolkit.plots import draw_bars  # needs the extra `plots`
 
     whole = [each for each in found if each.category == ALL]
     columns = {

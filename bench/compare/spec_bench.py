@@ -18,10 +18,7 @@ from numpy.typing import NDArray
 from cassandra_spec.bench.compare.answers import Answers
 from cassandra_spec.bench.compare.questions import Conversation, Question, ask_all
 from cassandra_spec.bench.decode.serve import timed
-from cassandra_spec.drafting import Costs, Counters, Settings
-from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.backends import CheckedBackend
-from cassandra_spec.model.study.acceptance import (
+from cassandra_spec.bench.study.acceptance import (
     ACCEPTANCE,
     TOKENS_PER_VERIFICATION,
     Interval,
@@ -29,7 +26,10 @@ from cassandra_spec.model.study.acceptance import (
     interval,
     speedup_ratio,
 )
-from cassandra_spec.report.tables import Table
+from cassandra_spec.drafting import Costs, Counters, Settings
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.model.backends import CheckedBackend
+from cassandra_spec.toolkit.tables import Table
 
 OVERALL = "overall"
 _CHAT = "multi-turn conversation"
@@ -275,7 +275,7 @@ def _cell(one: Interval) -> str:
 
 def draw(found: Sequence[Figures], *, title: str) -> bytes:
     """Draw bars by category as an SVG."""
-    from cassandra_spec.report.plots import draw_bars  # needs the extra `plots`
+    from cassandra_spec.toolkit.plots import draw_bars  # needs the extra `plots`
 
     columns = {
         "speed-up over plain decoding": [each.speedup.value for each in found],

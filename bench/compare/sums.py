@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cassandra_spec.bench.baselines import PassCost, Prepared
+from cassandra_spec.bench.baselines.costs import NOTHING
 from cassandra_spec.drafting import Counters, Drafter, Outcome, Proposal
-from cassandra_spec.model.drafters import PassCost, Prepared
-from cassandra_spec.model.drafters.costs import NOTHING
 
 
 @dataclasses.dataclass

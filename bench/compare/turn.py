@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from cassandra_spec.bench.baselines import NetworkSize
+from cassandra_spec.bench.baselines.teacher_forced import accepted_lengths
 from cassandra_spec.bench.compare.answers import Answers
 from cassandra_spec.bench.compare.contenders import Ready
 from cassandra_spec.bench.compare.sums import Recorder, Sums
@@ -23,8 +25,6 @@ from cassandra_spec.drafting import (
     Settings,
     decode,
 )
-from cassandra_spec.model.drafters import NetworkSize
-from cassandra_spec.model.drafters.teacher_forced import accepted_lengths
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.speculative import CassandraForCausalLM, ModelSession
 

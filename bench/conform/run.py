@@ -9,7 +9,7 @@ from cassandra_spec.bench.compare.answers import Answers
 from cassandra_spec.bench.compare.questions import Question, ask_all
 from cassandra_spec.bench.conform.local import MAX_DRAFTED
 from cassandra_spec.bench.conform.replies import Difference, Reply, Way, first_difference
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit.tables import text_table
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

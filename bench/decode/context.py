@@ -14,8 +14,8 @@ from cassandra_spec.bench.decode.setup import open_turns, prepare
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.packing.calibration import Norms
 from cassandra_spec.model.weights.sources import Source
-from cassandra_spec.report.plots import Plot
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit.plots import Plot
+from cassandra_spec.toolkit.tables import text_table
 
 CONTENDERS = (PLAIN, "native exact, 4 bits", "native hybrid, exact, 4 bits", LLAMA, FLASH)
 """Compared contenders: plain decoding, the draft view, the hybrid, and llama.cpp twice."""

@@ -10,9 +10,9 @@ from typing import Any
 
 from cassandra_spec.bench.decode.results import Figure, Summary
 from cassandra_spec.model.output import file_place, write_json
-from cassandra_spec.report.documents import block as block_of
-from cassandra_spec.report.documents import fill_file, labelled, provenance
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit.documents import block as block_of
+from cassandra_spec.toolkit.documents import fill_file, labelled, provenance
+from cassandra_spec.toolkit.tables import text_table
 
 _COLUMNS = (
     "contender",
@@ -96,7 +96,7 @@ def check_outputs(*files: Path | None, document: Path | None = None, block: str 
     """Refuse what :func:`save` could not write, before long work begins.
 
     Raises :class:`CassandraError` for a file that cannot be there, and
-    :class:`~cassandra_spec.report.documents.DocumentError` for a document without the block.
+    :class:`~cassandra_spec.toolkit.documents.DocumentError` for a document without the block.
     """
     for file in filter(None, files):
         file_place(file)
@@ -128,7 +128,7 @@ def draw(found: Sequence[Summary], *, title: str) -> bytes:
     from matplotlib.figure import Figure as Plot
     from matplotlib.patches import Patch
 
-    from cassandra_spec.report.plots import described_svg
+    from cassandra_spec.toolkit.plots import described_svg
 
     groups = list(dict.fromkeys(each.weights for each in found))
     names = list(dict.fromkeys(each.contender for each in found))

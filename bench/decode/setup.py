@@ -10,10 +10,10 @@ from typing import Any
 from cassandra_spec.bench.decode.prompts import encode_after, in_rounds
 from cassandra_spec.bench.decode.results import Summary, Turns, summaries
 from cassandra_spec.bench.decode.run import Bench, make_source
+from cassandra_spec.bench.study.prompts import bundled_prompts
 from cassandra_spec.drafting import encode_prompt, stop_tokens
 from cassandra_spec.model.packing.calibration import HELD_OUT, Norms, read_text
 from cassandra_spec.model.pretrained import load_tokenizer
-from cassandra_spec.model.study.prompts import bundled_prompts
 from cassandra_spec.model.weights.sources import Source, fingerprint
 
 _PROMPTS_ROOM = 512  # positions for prompts that have no context before them

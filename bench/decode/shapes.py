@@ -21,7 +21,7 @@ from cassandra_spec.bench.decode.probe import memory_speed
 from cassandra_spec.bench.decode.results import Spread
 from cassandra_spec.golden import CassandraError, Format, Packed
 from cassandra_spec.golden.file import PackedTensor, RawTensor, Writer
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit.tables import text_table
 
 _LLAMA = {
     "model_type": "llama",

@@ -18,14 +18,14 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.model.packing.masks import kept_by_magnitude
 from cassandra_spec.model.packing.packer import Recipe
 from cassandra_spec.model.weights.sources import BUNDLED, Source, open_source, packed_tensors
-from cassandra_spec.report import flags
-from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.documents import fill_file
-from cassandra_spec.report.tables import markdown_table, text_table
 from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
 from cassandra_spec.rtl.dma.config import DmaConfig
-from cassandra_spec.sim.weights import RECIPES
+from cassandra_spec.toolkit import flags
+from cassandra_spec.toolkit.documents import fill_file
+from cassandra_spec.toolkit.running import CommandParser, run_command
+from cassandra_spec.toolkit.tables import markdown_table, text_table
 from cassandra_spec.verif.dma.rate import Rate, measure
+from cassandra_spec.verif.end_to_end.weights import RECIPES
 from cassandra_spec.verif.library.payloads import Payload
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "cocotb"

@@ -19,14 +19,14 @@ from typing import get_args
 from cassandra_spec.golden.format import Format
 from cassandra_spec.model.packing.masks import kept_by_magnitude
 from cassandra_spec.model.weights.sources import BUNDLED, open_source, packed_tensors
-from cassandra_spec.report import flags
-from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.documents import fill_file
-from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
-from cassandra_spec.sim.weights import RECIPES, one_of_each_kind
+from cassandra_spec.toolkit import flags
+from cassandra_spec.toolkit.documents import fill_file
+from cassandra_spec.toolkit.running import CommandParser, run_command
+from cassandra_spec.toolkit.tables import markdown_table
 from cassandra_spec.verif.decoder.bulk import RtlCodec
 from cassandra_spec.verif.decoder.rate import WORST, losses, rate, worst_payload
+from cassandra_spec.verif.end_to_end.weights import RECIPES, one_of_each_kind
 from cassandra_spec.verif.library.payloads import Payload
 
 RATES: tuple[TargetRate, ...] = get_args(TargetRate)

@@ -11,11 +11,11 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.documents import publish
-from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.system.device import Device, load_device
 from cassandra_spec.system.workload import Model, known_models, load_model
+from cassandra_spec.toolkit.documents import publish
+from cassandra_spec.toolkit.running import CommandParser, run_command
+from cassandra_spec.toolkit.tables import markdown_table
 
 DEVICES = ("npu", "agx-orin", "rtx4090")
 

@@ -20,13 +20,8 @@ import numpy as np
 from cassandra_spec.bench.gateware.array_rate import weights_of
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.model.weights.sources import BUNDLED, open_source
-from cassandra_spec.report import flags
-from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.documents import publish
-from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop, to_rtlil
-from cassandra_spec.sim.weights import RECIPES
 from cassandra_spec.synth.energy import (
     Activity,
     Energy,
@@ -40,7 +35,12 @@ from cassandra_spec.synth.report import add_flow, flow_of
 from cassandra_spec.synth.synthesis import Design, Flow, map_for_speed
 from cassandra_spec.synth.timing import Library
 from cassandra_spec.system.figures.silicon import classical_factor, energy_factor
+from cassandra_spec.toolkit import flags
+from cassandra_spec.toolkit.documents import publish
+from cassandra_spec.toolkit.running import CommandParser, run_command
+from cassandra_spec.toolkit.tables import markdown_table
 from cassandra_spec.verif.decoder.bulk import RtlCodec
+from cassandra_spec.verif.end_to_end.weights import RECIPES
 from cassandra_spec.verif.library.payloads import Payload
 
 DRAM = {"HBM2": 3.92, "GDDR5": 14.0}

@@ -12,11 +12,11 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from cassandra_spec.report import flags
-from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.documents import fill_file
-from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.toolkit import flags
+from cassandra_spec.toolkit.documents import fill_file
+from cassandra_spec.toolkit.running import CommandParser, run_command
+from cassandra_spec.toolkit.tables import markdown_table
 from cassandra_spec.verif.dma.reading import Reading, read
 
 LATENCIES = (8, 16, 32, 64, 128, 256, 512)
@@ -96,7 +96,7 @@ def share_plot(found: Mapping[Key, Reading], burst: int) -> str:
     """Plot the utilisation of bursts of one size over the latency, one curve per number of
     reads.
     """
-    from cassandra_spec.report.plots import Plot, described_svg  # needs the extra `plots`
+    from cassandra_spec.toolkit.plots import Plot, described_svg  # needs the extra `plots`
 
     counts = dict.fromkeys(count for size, count, _ in found if size == burst)
     curves = tuple((f"{count} outstanding", _curve(found, burst, count)) for count in counts)

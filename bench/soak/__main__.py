@@ -25,15 +25,15 @@ from tqdm import tqdm
 from cassandra_spec.bench.soak import native_replies, torch_replies
 from cassandra_spec.bench.soak.answers import Answers, version
 from cassandra_spec.bench.soak.cases import RECIPES, Case, Run, with_plain
+from cassandra_spec.bench.study.prompts import bundled_prompts
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.packing.calibration import cache_directory, load_or_calibrate
 from cassandra_spec.model.packing.packer import pack_model
-from cassandra_spec.model.study.prompts import bundled_prompts
 from cassandra_spec.model.weights.sources import BUNDLED, open_source
-from cassandra_spec.report import flags
-from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.tables import text_table
-from cassandra_spec.workers.pool import Workers
+from cassandra_spec.toolkit import flags
+from cassandra_spec.toolkit.running import CommandParser, run_command
+from cassandra_spec.toolkit.tables import text_table
+from cassandra_spec.toolkit.workers.pool import Workers
 
 BACKENDS = {"torch": torch_replies, "native": native_replies}
 VARIANTS = {"torch": "KV", "native": "target"}

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from cassandra_spec.bench.decode.prompts import encode_after
+from cassandra_spec.bench.study.prompts import bundled_prompts
 from cassandra_spec.drafting import Counters, DraftKind, Gamma, Levels, Settings, encode_prompt
 from cassandra_spec.golden import Format
 from cassandra_spec.model.packing.calibration import HELD_OUT, read_text
 from cassandra_spec.model.packing.packer import Recipe
 from cassandra_spec.model.pretrained import load_tokenizer
-from cassandra_spec.model.study.prompts import bundled_prompts
 
 RECIPES = {
     "unary": Recipe(format=Format(scheme="unary", truncated=4), prune=0.4),

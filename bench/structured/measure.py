@@ -21,7 +21,7 @@ from cassandra_spec.drafting import (
 from cassandra_spec.drafting.grammar import Grammar, GrammarCompiler, GrammarText
 from cassandra_spec.drafting.settings import BEST_MARGIN
 from cassandra_spec.model.backends import BACKENDS, CheckedBackend, Opening
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit.tables import text_table
 
 GAMMA = 7
 """Draft length, fixed so that counts do not depend on times."""

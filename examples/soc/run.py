@@ -21,11 +21,11 @@ from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.model.weights.sources import open_source
-from cassandra_spec.report import flags
-from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig
 from cassandra_spec.synth.export import export
+from cassandra_spec.toolkit import flags
+from cassandra_spec.toolkit.running import CommandParser, run_command
 from cassandra_spec.verif.tools.toolchain import verilator_binary, verilator_environment
 from examples.soc.image import LANES, image, tensors
 

@@ -12,14 +12,15 @@ from typing import Any
 from cassandra_spec.golden.file import PackedFile, PackedTensor
 from cassandra_spec.golden.file.description import PARTS
 from cassandra_spec.golden.model_types import EMBEDDING, HEAD
-from cassandra_spec.report.tables import text_table
-from cassandra_spec.workers.pool import Workers
+from cassandra_spec.toolkit.tables import text_table
+from cassandra_spec.toolkit.workers.pool import Workers
 
 
 def verify_file(packed: PackedFile, cluster: str | None = None) -> int:
     """Read everything and check every checksum; returns how many there are.
 
-    With ``cluster``, its workers read the tensors (:class:`cassandra_spec.workers.pool.Workers`).
+    With ``cluster``, its workers read the tensors
+    (:class:`cassandra_spec.toolkit.workers.pool.Workers`).
     """
     if cluster is None:
         return packed.verify()

@@ -62,7 +62,7 @@ from cassandra_spec.model.weights.sources import (
     Values,
     copy_companions,
 )
-from cassandra_spec.workers.pool import Workers
+from cassandra_spec.toolkit.workers.pool import Workers
 
 __all__ = [
     "Outcome",
@@ -102,12 +102,12 @@ def pack_model(
 ) -> Outcome:
     """Write ``source`` as a packed model into the new directory ``destination``.
 
-    ``norms`` are needed for pruning by Wanda's scores and for weighted group exponents. ``jobs``
-    worker processes, all cores by default, or the workers of ``cluster``, which take whole tensors
-    (:class:`~cassandra_spec.workers.pool.Workers`); ``codec`` is golden's by default. What an
-    interrupted run of the same source, recipe and norms has packed is taken over, unless ``fresh``.
-    Raises :class:`CassandraError` (one line), and leaves nothing behind then; ``OSError`` and
-    interrupts leave the parts for another try.
+    ``norms`` are needed for pruning by Wanda's scores and for weighted group exponents.
+    ``jobs`` worker processes, all cores by default, or the workers of ``cluster``, which take
+    whole tensors (:class:`~cassandra_spec.toolkit.workers.pool.Workers`); ``codec`` is golden's
+    by default. What an interrupted run of the same source, recipe and norms has packed is taken
+    over, unless ``fresh``. Raises :class:`CassandraError` (one line), and leaves nothing behind
+    then; ``OSError`` and interrupts leave the parts for another try.
     """
     work = Work(source, PackPlan.of(recipe).recipes(source), norms)
     with (

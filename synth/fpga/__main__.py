@@ -16,14 +16,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.documents import publish
-from cassandra_spec.report.programs import python_environment, run_program
-from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop, Top, to_rtlil
 from cassandra_spec.synth.export import ports_of
 from cassandra_spec.synth.timing import run_tool
+from cassandra_spec.toolkit.documents import publish
+from cassandra_spec.toolkit.programs import python_environment, run_program
+from cassandra_spec.toolkit.running import CommandParser, run_command
+from cassandra_spec.toolkit.tables import markdown_table
 
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 

@@ -10,11 +10,11 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
 from cassandra_spec.rtl.dma.registers import REGISTERS, TOPS, VERSION, Field, Register, check
 from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.toolkit.running import CommandParser, run_command
 
 _ACCESS = {
     "ro": "read only",

@@ -7,7 +7,6 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
-from cassandra_spec.report.tables import Table
 from cassandra_spec.system.acceptance import MAX_GAMMA, Acceptance
 from cassandra_spec.system.costs import FULL, Bits, FormatCost, load_format, load_formats
 from cassandra_spec.system.decoding import Setup, cache_tokens, estimate, round_of
@@ -16,6 +15,7 @@ from cassandra_spec.system.errors import SystemModelError
 from cassandra_spec.system.figures.paper_file import paper
 from cassandra_spec.system.measured import Measured
 from cassandra_spec.system.workload import Workload, load_model
+from cassandra_spec.toolkit.tables import Table
 
 BATCHES = (1, 2, 4, 8, 16)
 CONTEXTS = (512, 4096, 32768, 131072)

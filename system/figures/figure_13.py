@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from cassandra_spec.report.tables import Table
 from cassandra_spec.system.costs import load_format
 from cassandra_spec.system.device import load_device
 from cassandra_spec.system.figures.paper_file import claim, paper
 from cassandra_spec.system.passes import Pass, cost_of
 from cassandra_spec.system.workload import Model, Workload, load_model
+from cassandra_spec.toolkit.tables import Table
 
 GAMMA = 5
 """The gamma of Cassandra-1."""

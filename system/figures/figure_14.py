@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from cassandra_spec.report.tables import Table, difference
 from cassandra_spec.system.costs import FormatCost, load_format
 from cassandra_spec.system.decoding import cache_tokens, weight_bytes
 from cassandra_spec.system.device import Device, load_device
 from cassandra_spec.system.figures.figure_13 import eagle_weights
 from cassandra_spec.system.figures.paper_file import claim
 from cassandra_spec.system.workload import Model, load_model
+from cassandra_spec.toolkit.tables import Table, difference
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from cassandra_spec.report.tables import Table, difference
 from cassandra_spec.system.acceptance import Acceptance
 from cassandra_spec.system.costs import FormatCost, load_format
 from cassandra_spec.system.decoding import Estimate, Setup, estimate
@@ -18,6 +17,7 @@ from cassandra_spec.system.figures.silicon import Synthesis
 from cassandra_spec.system.figures.table_5 import decoders_of
 from cassandra_spec.system.passes import Pass, cost_of
 from cassandra_spec.system.workload import Model, Workload, load_model
+from cassandra_spec.toolkit.tables import Table, difference
 
 DEVICES = ("rtx4090", "agx-orin", "npu")
 SCHEMES = ("cassandra-1", "cassandra-2")

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 
-from cassandra_spec.report.plots import BASELINE, Bar, Plot
 from cassandra_spec.system.decoding import cache_tokens, estimate
 from cassandra_spec.system.device import load_device
 from cassandra_spec.system.figures.beyond import (
@@ -22,6 +21,7 @@ from cassandra_spec.system.figures.figure_14 import capacity
 from cassandra_spec.system.figures.paper import EQUAL, decode_share, paper_cells
 from cassandra_spec.system.figures.paper_file import claim, paper
 from cassandra_spec.system.workload import Workload, load_model
+from cassandra_spec.toolkit.plots import BASELINE, Bar, Plot
 
 _SPEED = "decoding, times BF16"
 

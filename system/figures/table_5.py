@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from cassandra_spec.report.tables import Row, Table, difference
 from cassandra_spec.system.device import load_device
 from cassandra_spec.system.figures.paper_file import claim, paper
 from cassandra_spec.system.figures.silicon import (
@@ -17,6 +16,7 @@ from cassandra_spec.system.figures.silicon import (
     scan_gates,
 )
 from cassandra_spec.system.measured import Rates, load_rates
+from cassandra_spec.toolkit.tables import Row, Table, difference
 
 MODES = ("draft", "target")
 

@@ -9,14 +9,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.bench.study.settings import SETTINGS, choose, figure_settings
+from cassandra_spec.commands.__main__ import main
 from cassandra_spec.drafting import NgramTable
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.packing.calibration import Calibration, calibrate
 from cassandra_spec.model.packing.plan import PackPlan
-from cassandra_spec.model.study.settings import SETTINGS, choose, figure_settings
 from cassandra_spec.model.weights.sources import open_source
-from tests.casspec.status import status_of
+from tests.commands.status import status_of
 from tests.model.tiny import write_model
 
 

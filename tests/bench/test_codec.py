@@ -10,8 +10,8 @@ import pytest
 
 from cassandra_spec.bench.codec import dithered
 from cassandra_spec.bench.codecs import CONFIGURATIONS, take_weights
-from cassandra_spec.casspec.__main__ import main
-from tests.casspec.status import status_of
+from cassandra_spec.commands.__main__ import main
+from tests.commands.status import status_of
 
 
 def test_every_configuration_has_a_row(

@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from cassandra_spec.report.commands import LONGEST_LINE
+from cassandra_spec.toolkit.running import LONGEST_LINE
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cassandra_spec.bench.baselines.methods.skip import Skip
 from cassandra_spec.bench.compare import report as compare_report
 from cassandra_spec.bench.compare.answers import Answers
 from cassandra_spec.bench.compare.contenders import (
@@ -23,10 +24,9 @@ from cassandra_spec.bench.compare.known_replies import NativeReplies
 from cassandra_spec.bench.compare.questions import ALL, Question, read_questions
 from cassandra_spec.bench.compare.run import Figures, Run
 from cassandra_spec.bench.compare.turn import PromptSession, Turn
-from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.commands.__main__ import main
 from cassandra_spec.drafting import Counters
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.model.drafters.methods.skip import Skip
 from cassandra_spec.model.packing.packer import open_packed, pack_model
 from cassandra_spec.model.speculative import CassandraForCausalLM
 from cassandra_spec.model.weights.sources import open_source

@@ -16,14 +16,14 @@ import pytest
 
 from cassandra_spec.bench.conform.local import unequal_rows
 from cassandra_spec.bench.conform.replies import END, Reply
-from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.commands.__main__ import main
 from cassandra_spec.drafting import encode_prompt
 from cassandra_spec.model.packing.packer import pack_model
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.weights.sources import open_source
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.serve.server import running
-from tests.casspec.status import Output, error_of
+from tests.commands.status import Output, error_of
 from tests.model.speculative.conftest import RECIPE
 from tests.model.tiny import write_model
 from tests.serve.test_api import opened

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from cassandra_spec.bench.gateware import encoder_rate
-from cassandra_spec.report.documents import block
 from cassandra_spec.system.device import load_device
 from cassandra_spec.system.workload import load_model
+from cassandra_spec.toolkit.documents import block
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "results" / "rate.md"
 

@@ -15,11 +15,11 @@ from cassandra_spec.bench.gateware.array_rate import weights_of
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.weights.sources import BUNDLED, open_source
 from cassandra_spec.rtl.common.command import DecoderConfig
-from cassandra_spec.sim.weights import RECIPES
 from cassandra_spec.synth.energy import Energy
 from cassandra_spec.synth.synthesis import Flow
 from cassandra_spec.synth.timing import Library
 from cassandra_spec.system.figures.silicon import energy_factor
+from cassandra_spec.verif.end_to_end.weights import RECIPES
 
 RUN = energy.Run(
     scheme="mx",

@@ -14,9 +14,9 @@ from cassandra_spec.bench.kernels import (
     measure_kernels,
     sample_values,
 )
-from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.commands.__main__ import main
 from cassandra_spec.native.linear import FORMS, FormName, NativeLinear
-from tests.casspec.status import status_of
+from tests.commands.status import status_of
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cassandra_spec.bench import pack as pack_bench
-from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.commands.__main__ import main
 from cassandra_spec.golden import GoldenCodec, Packed
-from tests.casspec.status import status_of
+from tests.commands.status import status_of
 
 
 def test_every_scheme_is_packed_and_unpacked(

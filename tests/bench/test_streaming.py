@@ -8,7 +8,7 @@ import pytest
 
 from cassandra_spec.bench.decode import shapes
 from cassandra_spec.bench.streaming import RoundCosts
-from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.commands.__main__ import main
 from cassandra_spec.native.models import streaming
 from tests.bench.decode.test_shapes import TINY
 

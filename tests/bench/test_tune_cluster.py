@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.bench.study import shared
+from cassandra_spec.bench.study.drafts import Study
+from cassandra_spec.bench.study.shared import SharedStudy
+from cassandra_spec.bench.study.tuning import Candidate
+from cassandra_spec.commands.__main__ import main
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.packing.calibration import Norms
-from cassandra_spec.model.study import shared
-from cassandra_spec.model.study.drafts import Study
-from cassandra_spec.model.study.shared import SharedStudy
-from cassandra_spec.model.study.tuning import Candidate
 from cassandra_spec.model.weights.sources import open_source
 from tests.bench.test_acceptance import folder
-from tests.workers.on_cluster import killing, local_cluster
+from tests.toolkit.workers.on_cluster import killing, local_cluster
 
 __all__ = ["folder"]
 

@@ -19,7 +19,7 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit.tables import text_table
 from tests.fuzz.cases import CAMPAIGNS, prepare
 
 SLOW = 30

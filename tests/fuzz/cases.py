@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.commands.__main__ import main
 from cassandra_spec.golden import (
     CassandraError,
     Format,
@@ -39,7 +39,7 @@ from cassandra_spec.native import load
 from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.forms import TARGETS
-from cassandra_spec.report.commands import LONGEST_LINE
+from cassandra_spec.toolkit.running import LONGEST_LINE
 from tests.fuzz.requests import FIELDS, REQUESTS, ask, ask_plainly, body_of, opened, whole
 from tests.model.byte_model import pack_byte_model
 from tests.model.test_gguf import write_gguf

@@ -14,31 +14,27 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Package: the packages of the project that it may import beside itself.
 ALLOWED: dict[str, set[str]] = {
-    "report": set(),
     "golden": set(),
-    "workers": {"golden"},
+    "toolkit": {"golden"},
     "drafting": {"golden"},
     "rtl": {"golden"},
-    "verif": {"golden", "report", "rtl", "workers"},
-    "model": {"drafting", "golden", "native", "report", "workers"},
-    "synth": {"golden", "report", "rtl"},
     "native": {"drafting", "golden"},
-    "serve": {"drafting", "golden", "report"},
-    "system": {"report"},
-    "sim": {"drafting", "golden", "model", "report", "rtl", "verif", "workers"},
+    "serve": {"drafting", "golden", "toolkit"},
+    "system": {"toolkit"},
+    "synth": {"golden", "rtl", "toolkit"},
+    "model": {"drafting", "golden", "native", "toolkit"},
+    "verif": {"drafting", "golden", "model", "rtl", "toolkit"},
     "bench": {
-        *("drafting", "golden", "model", "native", "report", "rtl", "sim", "synth", "system"),
-        *("verif", "workers"),
+        *("drafting", "golden", "model", "native", "rtl", "synth", "system", "toolkit", "verif"),
     },
-    "casspec": {
-        *("bench", "drafting", "golden", "model", "native", "report", "rtl", "serve", "sim"),
-        *("synth", "system", "verif", "workers"),
+    "commands": {
+        *("bench", "drafting", "golden", "model", "native", "rtl", "serve", "synth", "system"),
+        *("toolkit", "verif"),
     },
 }
 # What the lower layers may import from outside, so that they stay usable alone.
 OUTSIDE: dict[str, set[str]] = {
-    "report": set(),
-    "workers": set(),
+    "toolkit": set(),
     "drafting": {"numpy"},
     "golden": {"numpy"},
     "rtl": {"amaranth", "numpy"},
@@ -52,10 +48,10 @@ OUTSIDE: dict[str, set[str]] = {
 OUTSIDE_OF_MODULE: dict[str, set[str]] = {
     "golden.file.reader": {"safetensors"},
     "drafting.grammar.compiler": {"llguidance"},
-    "report.plots": {"matplotlib"},
-    "model.study.figure": {"matplotlib"},
-    "model.accuracy.harness": {"lm_eval"},
-    "workers.cluster": {"distributed"},
+    "toolkit.plots": {"matplotlib"},
+    "bench.study.figure": {"matplotlib"},
+    "bench.accuracy.harness": {"lm_eval"},
+    "toolkit.workers.cluster": {"distributed"},
     "verif.dma.axi_models": {"cocotbext"},
     "verif.dma.description": {"systemrdl"},
 }
@@ -134,6 +130,14 @@ def test_a_module_imports_only_what_its_layer_allows(path: Path, module: str) ->
     assert violations(source, module, is_package=path.stem == "__init__") == []
 
 
+def test_of_verif_only_the_main_job_needs_a_model() -> None:
+    for path, module in modules():
+        if module.startswith(f"{PACKAGE}.verif.") and ".end_to_end" not in module:
+            source = path.read_text(encoding="utf-8")
+            names = packages_of(source, module, is_package=path.stem == "__init__")
+            assert not {n for n in names if n.split(".")[1:2] in (["model"], ["drafting"])}, path
+
+
 def test_every_layer_is_a_folder_and_a_part_of_the_package() -> None:
     assert {module.split(".")[1] for _, module in modules()} == set(ALLOWED)
     assert {path.name for path in (ROOT / PACKAGE).iterdir() if path.is_symlink()} == set(ALLOWED)
@@ -201,7 +205,7 @@ def test_a_wrong_import_is_found(module: str, source: str) -> None:
         ("golden.codec", "import numpy as np\nimport dataclasses"),
         ("rtl.decoder", "from cassandra_spec.golden import Format"),
         ("verif.lint", "from cassandra_spec.rtl.decode.top import DecoderTop\nimport cocotb"),
-        ("casspec.__main__", "from cassandra_spec import model, golden, synth"),
+        ("commands.__main__", "from cassandra_spec import model, golden, synth"),
     ],
 )
 def test_a_right_import_is_not(module: str, source: str) -> None:

@@ -133,7 +133,7 @@ def test_sim_runs_the_suites_and_takes_the_quick_flag(house: Path) -> None:
         lines = make("-n", "sim", argument, folder=house).stdout.splitlines()
         suites, job = lines[0], lines[-1]
         assert "pytest" in suites
-        assert "cassandra_spec.sim" in job
+        assert "cassandra_spec.verif.end_to_end" in job
         assert ("--quick" in job) == ("-k" in suites) == (argument == "QUICK=1")
 
 

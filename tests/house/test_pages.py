@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cassandra_spec.casspec.arguments import build_parser
+from cassandra_spec.commands.arguments import build_parser
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import cassandra_spec
-from cassandra_spec.report.commands import EXTRAS
+from cassandra_spec.toolkit.running import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[2]
 PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([A-Za-z0-9_.]+)$")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.commands.__main__ import main
 from tests.model.tiny import write_model
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/tutorials/run-a-model.md"

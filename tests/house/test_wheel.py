@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cassandra_spec.report.commands import EXTRAS
+from cassandra_spec.toolkit.running import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "cassandra_spec"
@@ -84,7 +84,7 @@ def without(extras: set[str], code: str) -> subprocess.CompletedProcess[str]:
     [
         (
             {"runtime", "hardware", "plots"},
-            "golden, golden.file, native.library, system.device, casspec.arguments",
+            "golden, golden.file, native.library, system.device, commands.arguments",
         ),
         ({"hardware", "plots"}, "model.packing.packer"),
         ({"runtime", "plots"}, "rtl.decoder, rtl.encoder, synth.export, verif.tools.runner"),
@@ -108,7 +108,7 @@ def test_a_missing_extra_is_named_in_one_line(
     tmp_path: Path, arguments: list[str], module: str, extra: str
 ) -> None:
     given = [str(tmp_path / "out") if each == "OUT" else each for each in arguments]
-    code = f"from {PACKAGE}.casspec.__main__ import main\nsys.exit(main({given}))"
+    code = f"from {PACKAGE}.commands.__main__ import main\nsys.exit(main({given}))"
     run = without({extra}, code)
     assert run.returncode == 2, run.stderr
     wanted = f"casspec: error: {module} is missing: pip install 'cassandra-spec[{extra}]'\n"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.commands.__main__ import main
 from cassandra_spec.drafting import Settings
 from cassandra_spec.drafting.grammar import Grammar, GrammarCompiler, GrammarText, Syntax
 from cassandra_spec.model.backends import BACKENDS, CheckedBackend, Opening

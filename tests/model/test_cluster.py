@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.commands.__main__ import main
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.model.packing.packer import Recipe, pack_model
 from cassandra_spec.model.weights import sources
 from cassandra_spec.model.weights.sources import Shared, open_source
-from cassandra_spec.workers.pool import Workers
-from tests.casspec.status import status_of
+from cassandra_spec.toolkit.workers.pool import Workers
+from tests.commands.status import status_of
 from tests.model.test_packing import RECIPES, norms_of
 from tests.model.tiny import write_model
-from tests.workers.on_cluster import local_cluster
-from tests.workers.on_workers import DyingCodec, fail_at_three, square, worker_id
+from tests.toolkit.workers.on_cluster import local_cluster
+from tests.toolkit.workers.on_workers import DyingCodec, fail_at_three, square, worker_id
 
 distributed: Any = pytest.importorskip("distributed")
 

@@ -17,7 +17,7 @@ from cassandra_spec.model.backends import BACKENDS, Opening
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.serve.app import Served
 from cassandra_spec.serve.server import Server, open_server
-from tests.casspec.conftest import packed
+from tests.commands.conftest import packed
 
 __all__ = ["packed"]
 

@@ -19,7 +19,7 @@ import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.commands.__main__ import main
 from cassandra_spec.drafting import Sampling, Settings, encode_prompt
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.serve.server import running

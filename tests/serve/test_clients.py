@@ -20,7 +20,7 @@ from cassandra_spec.drafting import Penalties, encode_prompt
 from cassandra_spec.model.packing.packer import unpack_model
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.serve.server import running
-from tests.model.accuracy.test_harness import CHOICE, QUESTIONS, REPLY, TEXT
+from tests.bench.accuracy.test_harness import CHOICE, QUESTIONS, REPLY, TEXT
 from tests.model.byte_model import pack_byte_model
 from tests.serve.conftest import Alone, opened
 from tests.serve.test_api import WORDS, of

@@ -11,14 +11,14 @@ from pathlib import Path
 import openai
 import pytest
 
-from cassandra_spec.casspec.__main__ import main
-from cassandra_spec.casspec.serve_command import KEY
+from cassandra_spec.commands.__main__ import main
+from cassandra_spec.commands.serve import KEY
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_signal_finishes_what_runs(packed: Path) -> None:
-    command = [sys.executable, "-m", "cassandra_spec.casspec", "serve", str(packed)]
+    command = [sys.executable, "-m", "cassandra_spec.commands", "serve", str(packed)]
     flags = ["--port", "0", "--threads", "1", "--draft", "hybrid", "--slots", "2", "--name", "m"]
     variables = {**os.environ, KEY: "secret"}
     with subprocess.Popen(

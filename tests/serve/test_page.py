@@ -143,7 +143,7 @@ asker.stream(asked, take).then(() => console.log(text), (error) => console.log(e
 
 @pytest.mark.skipif(not shutil.which("node"), reason="node must be installed")
 def test_the_page_asks_for_a_reply_that_matches_its_schema(tmp_path: Path) -> None:
-    script = (ROOT / "report/trace.js").read_text().partition("const found =")[0]
+    script = (ROOT / "toolkit/trace.js").read_text().partition("const found =")[0]
     with served(pack_byte_model(tmp_path), "native") as asked:
         command = ["node", "--eval", script + ASK, str(asked.base_url.join("/"))]
 

@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.commands.__main__ import main
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig

@@ -13,11 +13,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.report import programs
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop
 from cassandra_spec.synth.export import ports_of
 from cassandra_spec.synth.fpga import __main__ as fpga
+from cassandra_spec.toolkit import programs
 
 ROOT = Path(__file__).resolve().parents[2]
 

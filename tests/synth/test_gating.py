@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.report.programs import run_program
 from cassandra_spec.synth import gating, synthesis, timing
 from cassandra_spec.synth.buffers.netlist import instances_of
 from cassandra_spec.synth.synthesis import Design, Flow
 from cassandra_spec.synth.timing import DEFAULT_LIBERTY, Library, run_tool
+from cassandra_spec.toolkit.programs import run_program
 
 
 def flip_flops(enable: str, count: int, first: int = 0) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from cassandra_spec.report.tables import Table
 from cassandra_spec.system.costs import load_format
 from cassandra_spec.system.decoding import Estimate, Setup, estimate
 from cassandra_spec.system.device import load_device
@@ -25,6 +24,7 @@ from cassandra_spec.system.passes import Pass, cost_of
 from cassandra_spec.system.report import everything, fill_tables
 from cassandra_spec.system.systolic import Array
 from cassandra_spec.system.workload import load_model
+from cassandra_spec.toolkit.tables import Table
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs/results/system.md").read_text(encoding="utf-8")

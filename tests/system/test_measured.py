@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cassandra_spec.model.study.acceptance import Row
+from cassandra_spec.bench.study.acceptance import Row
 from cassandra_spec.system.costs import FormatCost, load_format, load_formats
 from cassandra_spec.system.device import load_device
 from cassandra_spec.system.errors import SystemModelError

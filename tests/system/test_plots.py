@@ -12,10 +12,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from cassandra_spec.report.plots import BASELINE, BEYOND, Bar, Plot
 from cassandra_spec.system.decoding import cache_tokens
 from cassandra_spec.system.figures.beyond import measured_setup
 from cassandra_spec.system.figures.plots import plots
+from cassandra_spec.toolkit.plots import BASELINE, BEYOND, Bar, Plot
 
 EXAMPLE = Plot(
     name="x",

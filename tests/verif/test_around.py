@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.report.programs import run_program
+from cassandra_spec.toolkit.programs import run_program
 from cassandra_spec.verif.formal.prover import missing_tools
 from cassandra_spec.verif.mutation.around import stays_inside
 from cassandra_spec.verif.mutation.drawn import Drawn, Faulty, draw

@@ -10,7 +10,7 @@ import pytest
 from cassandra_spec.verif.mutation.__main__ import main
 from cassandra_spec.verif.mutation.catalogue import mutations
 from cassandra_spec.verif.mutation.trial import SCRATCH, SETTINGS
-from tests.workers.on_cluster import killing, local_cluster
+from tests.toolkit.workers.on_cluster import killing, local_cluster
 
 FAULTS = ("mantissa.*",)
 

@@ -13,7 +13,7 @@ import pytest
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Format
-from cassandra_spec.report.documents import block
+from cassandra_spec.toolkit.documents import block
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.decoder.sampling import sample_job, sample_switch
 from cassandra_spec.verif.library.coverage import (

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from cassandra_spec.golden.format import Format
-from cassandra_spec.report.commands import CommandParser, run_command
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop
 from cassandra_spec.rtl.dma.config import DmaConfig
 from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.rtl.dma.registers import register_of
+from cassandra_spec.toolkit.running import CommandParser, run_command
 from cassandra_spec.verif.decoder.jobs import Job
 from cassandra_spec.verif.encoder.diagrams import (
     ENCODER_DIAGRAMS,

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from cassandra_spec.golden.format import SCHEMES, Format, Scheme
-from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.documents import fill_file
-from cassandra_spec.report.tables import markdown_table
 from cassandra_spec.rtl.encode.types import EncodeCommandLayout, EncoderConfig
+from cassandra_spec.toolkit.documents import fill_file
+from cassandra_spec.toolkit.running import CommandParser, run_command
+from cassandra_spec.toolkit.tables import markdown_table
 from cassandra_spec.verif.encoder.bulk import Encoded, EncodeRequest, RtlEncoder, requests_of
 from cassandra_spec.verif.library.payloads import exponents_of, gaussian
 

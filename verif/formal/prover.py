@@ -35,8 +35,8 @@ from amaranth.hdl import Elaboratable
 from amaranth.lib import wiring
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.report.programs import run_program
 from cassandra_spec.rtl.common.conversion import rtlil_of
+from cassandra_spec.toolkit.programs import run_program
 from cassandra_spec.verif.formal.harness import Watch, freeing, watching
 from cassandra_spec.verif.formal.netlist import forgetful
 

@@ -24,12 +24,12 @@ from amaranth.hdl import Shape
 from amaranth.lib.wiring import In
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.programs import run_program
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop, Top, to_verilog
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
+from cassandra_spec.toolkit.programs import run_program
+from cassandra_spec.toolkit.running import CommandParser, run_command
 from cassandra_spec.verif.decoder.bulk import Request
 from cassandra_spec.verif.decoder.codebooks import LoadedBooks
 from cassandra_spec.verif.decoder.faults import golden_result

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import ENCODE_ERROR_CAUSES, ERROR_CAUSES, SCHEMES
-from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.tables import markdown_table
+from cassandra_spec.toolkit.running import CommandParser, run_command
+from cassandra_spec.toolkit.tables import markdown_table
 
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "coverage"
 """Folder of the saved counts."""

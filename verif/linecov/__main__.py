@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit.running import CommandParser, run_command
+from cassandra_spec.toolkit.tables import text_table
 from cassandra_spec.verif.linecov.points import KINDS, Design, Point, designs
 from cassandra_spec.verif.linecov.subjects import subject_of
 from cassandra_spec.verif.linecov.unreachable import unreachable

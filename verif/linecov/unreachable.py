@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.report.programs import run_program
+from cassandra_spec.toolkit.programs import run_program
 from cassandra_spec.verif.formal.netlist import Bit
 from cassandra_spec.verif.formal.never import flat_netlist, never, without_memories
 from cassandra_spec.verif.linecov.points import Design, Point

@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from cassandra_spec.report import flags
-from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.tables import text_table
+from cassandra_spec.toolkit import flags
+from cassandra_spec.toolkit.running import CommandParser, run_command
+from cassandra_spec.toolkit.tables import text_table
+from cassandra_spec.toolkit.workers.pool import Workers
 from cassandra_spec.verif.mutation.catalogue import ROOT, mutations
 from cassandra_spec.verif.mutation.trial import SCRATCH, Result, kept, sources_of
-from cassandra_spec.workers.pool import Workers
 
 
 def table(results: Sequence[Result]) -> str:

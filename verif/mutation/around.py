@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.report.programs import run_program
+from cassandra_spec.toolkit.programs import run_program
 from cassandra_spec.verif.formal.netlist import Bit
 from cassandra_spec.verif.mutation.opened import Opened, gate, pins
 

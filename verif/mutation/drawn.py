@@ -30,12 +30,12 @@ from pathlib import Path
 import numpy as np
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.programs import run_program
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop, to_verilog
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
+from cassandra_spec.toolkit.programs import run_program
+from cassandra_spec.toolkit.running import CommandParser, run_command
 from cassandra_spec.verif.mutation import batches
 from cassandra_spec.verif.mutation.around import stays_inside
 from cassandra_spec.verif.mutation.opened import opened

@@ -22,7 +22,7 @@ from cassandra_spec.bench.decode.context import (
     window_rates,
 )
 from cassandra_spec.bench.decode.results import LLAMA, Turn, summaries
-from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.commands.__main__ import main
 from cassandra_spec.golden import CassandraError
 from tests.bench.decode.test_results import FAST, SOME, some_turns, turn
 from tests.model.tiny import write_model

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cassandra_spec.casspec.__main__ import main
-from tests.casspec.status import status_of
+from cassandra_spec.commands.__main__ import main
+from tests.commands.status import status_of
 from tests.model.tiny import write_model
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cassandra_spec.bench.decode import shapes
 from cassandra_spec.bench.decode.results import Spread
-from cassandra_spec.casspec.__main__ import main
+from cassandra_spec.commands.__main__ import main
 
 TINY = {
     **shapes.SHAPES["135m"],

@@ -19,7 +19,7 @@ from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import MAX_GAMMA
 from tests.model.speculative.conftest import RECIPE
 from tests.model.tiny import write_model
-from tests.workers.on_cluster import killing, local_cluster
+from tests.toolkit.workers.on_cluster import killing, local_cluster
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from cassandra_spec.bench.study import padding
 from cassandra_spec.drafting import Counters, Settings, decode
 from cassandra_spec.golden import (
     CassandraError,
@@ -25,7 +26,6 @@ from cassandra_spec.golden.format import SCHEMES, Scheme
 from cassandra_spec.model.speculative import KeyValueFormat
 from cassandra_spec.model.speculative.causal_lm import CassandraForCausalLM
 from cassandra_spec.model.speculative.sealing import Order, Sealer, flatten, unflatten
-from cassandra_spec.model.study import padding
 from tests.model.speculative.test_passes import tokens_of
 
 ORDERS: tuple[Order, ...] = ("channel", "token")

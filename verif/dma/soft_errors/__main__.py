@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from cassandra_spec.report import flags
-from cassandra_spec.report.commands import CommandParser, run_command
-from cassandra_spec.report.documents import fill_file
-from cassandra_spec.report.tables import markdown_table
+from cassandra_spec.toolkit import flags
+from cassandra_spec.toolkit.documents import fill_file
+from cassandra_spec.toolkit.running import CommandParser, run_command
+from cassandra_spec.toolkit.tables import markdown_table
 from cassandra_spec.verif.dma.soft_errors.flips import (
     KINDS,
     RULES,

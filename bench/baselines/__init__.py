@@ -1,0 +1,23 @@
+"""Draft methods of papers and other projects behind one contract, verified by one lossless loop (drafters.md).
+
+A method is a file of :mod:`cassandra_spec.bench.baselines.methods`: a frozen dataclass of options
+that prepares drafters for a loaded model.
+"""
+
+from cassandra_spec.bench.baselines.costs import NetworkSize, PassCost
+from cassandra_spec.bench.baselines.low import PreparedLow
+from cassandra_spec.bench.baselines.method import Method, Prepared
+from cassandra_spec.bench.baselines.networks import PreparedNetwork, clone
+from cassandra_spec.bench.baselines.registry import known_methods, parse_method
+
+__all__ = [
+    "Method",
+    "NetworkSize",
+    "PassCost",
+    "Prepared",
+    "PreparedLow",
+    "PreparedNetwork",
+    "clone",
+    "known_methods",
+    "parse_method",
+]

@@ -1,0 +1,1 @@
+"""One file for each draft method; :mod:`cassandra_spec.bench.baselines.registry` finds them."""

@@ -1,0 +1,102 @@
+"""Print the output of ``casspec generate``: the text of replies and tables of figures."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from cassandra_spec.toolkit.tables import text_table
+
+if TYPE_CHECKING:
+    from cassandra_spec.drafting import NativeFigures, Report
+
+
+class TextPrinter:
+    """Print pieces of replies as they arrive, with an empty line between replies."""
+
+    def __init__(self) -> None:
+        self._reply = 0
+
+    def __call__(self, reply: int, text: str) -> None:
+        """Print the next piece of reply number ``reply``."""
+        separator = "\n\n" if reply > self._reply else ""
+        self._reply = reply
+        print(separator + text, end="", flush=True)
+
+
+def print_figures(report: Report, kv_format: str) -> None:
+    """Print the figures to standard error, so that the reply can be piped."""
+    rows = [
+        ["replies, tokens", f"{report.replies:,}, {report.tokens:,}"],
+        ["gamma, draft", f"{report.gamma}, {report.draft}"],
+        ["accepted / drafted", f"{report.accepted:,} / {report.drafted:,}"],
+        ["of these copied", f"{report.copied_accepted:,} / {report.copied:,}"],
+        ["acceptance rate", _decimal(report.acceptance_rate)],
+        ["conditional acceptance rate", _decimal(report.conditional_rate)],
+        ["tokens per verification", _decimal(report.tokens_per_verification)],
+        ["rounds by accepted tokens", " ".join(map(str, report.accepted_lengths))],
+    ]
+    if report.native:
+        rows += _native_rows(report.native)
+    if report.traffic:
+        rows += [
+            ["keys and values", kv_format],
+            ["their memory, of BF16", _decimal(report.kv.memory)],
+        ]
+    print("\n" + text_table(["figure", "value"], rows), file=sys.stderr)
+    if report.traffic:
+        print("\n" + _traffic_table(report), file=sys.stderr)
+
+
+def _native_rows(native: NativeFigures) -> list[list[str]]:
+    forms = {
+        kind: ", ".join(f"{count} {form}" for form, count in found.items())
+        for kind, found in native.forms.items()
+    }
+    frequent = sorted(native.plans.items(), key=lambda item: -item[1])
+    plans = [f"{plan}: {rounds}" for plan, rounds in frequent]
+    streamed = native.memory.get("streamed")
+    sizes = (native.memory[kind] for kind in ("target", "draft", "embedding"))
+    return [
+        ["rounds with a copied draft", f"{native.copied_rounds:,}"],
+        *([["rounds by plan", "; ".join(plans)]] if plans else []),
+        ["tokens per second", _decimal(native.tokens_per_second)],
+        ["ms per draft, verification", f"{native.draft_ms:.3f}, {native.verify_ms:.3f}"],
+        ["prompt tokens per second", _decimal(native.prompt_tokens_per_second)],
+        ["threads, instruction set", f"{native.threads}, {native.isa}"],
+        ["matrices of the target", forms["target"]],
+        ["matrices of the draft", forms["draft"] or "-"],
+        ["MB of target, draft, embedding", " ".join(f"{size / 1e6:,.1f}" for size in sizes)],
+        ["MB of keys and values", f"{native.memory['cache'] / 1e6:,.1f}"],
+        *([["MB read by a verification", _megabytes(streamed)]] if streamed is not None else []),
+    ]
+
+
+_TRAFFIC = (
+    *("MB read per token", "BF16", "packed, plain", "speculative"),
+    *("by drafts", "by target", "KV", "plain speed-up", "speed-up"),
+)
+
+
+def _traffic_table(report: Report) -> str:
+    kv = report.kv
+    rows = [
+        [
+            scope,
+            *map(_megabytes, (of.bf16, of.plain, of.speculative, of.draft, of.target, of.kv)),
+            _decimal(of.plain_speedup),
+            _decimal(of.speedup),
+        ]
+        for scope, of in report.traffic.items()
+    ]
+    both = kv.draft + kv.target
+    sizes = (kv.bf16, kv.plain, both, kv.draft, kv.target, both)
+    return text_table(_TRAFFIC, [*rows, ["keys and values", *map(_megabytes, sizes), "", ""]])
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:,.2f}"
+
+
+def _decimal(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

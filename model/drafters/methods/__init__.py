@@ -1,1 +1,0 @@
-"""One file for each draft method; :mod:`cassandra_spec.model.drafters.registry` finds them."""

@@ -1,1 +1,0 @@
-"""Format results with the standard library alone: tables and generated blocks of documents."""

@@ -1,0 +1,30 @@
+"""Exit codes of the command, also where the parser ends it."""
+
+from __future__ import annotations
+
+import pytest
+
+from cassandra_spec.commands.__main__ import main
+
+__all__ = ["Output", "error_of", "status_of"]
+
+Output = pytest.CaptureFixture[str]
+
+
+def status_of(*words: str) -> int:
+    """The exit code of ``casspec WORDS``."""
+    try:
+        return main(words)
+    except SystemExit as error:
+        return int(error.code or 0)
+
+
+def error_of(output: Output, *words: str) -> str:
+    """The line of a command that must fail in the way that bad input does."""
+    assert status_of(*words) == 2
+    out, err = output.readouterr()
+    assert out == ""
+    assert err.startswith("casspec: error: ")
+    assert err.endswith("\n")
+    assert err.count("\n") == 1
+    return err.removeprefix("casspec: error: ").rstrip("\n")

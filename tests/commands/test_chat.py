@@ -1,0 +1,85 @@
+"""``casspec chat``, and what all commands have."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cassandra_spec import __version__
+from cassandra_spec.commands.__main__ import main
+from tests.model.tiny import write_model
+
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS = ["--backend", "torch", "--max-tokens", "12"]
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("chat")
+    source = write_model(place / "plain", max_position_embeddings=256)
+    flags = ["--scheme", "exact", "--quiet", "--jobs", "1"]
+    assert main(["pack", str(source), str(place / "packed"), *flags]) == 0
+    return place / "packed"
+
+
+def reply_to(packed: Path, capsys: pytest.CaptureFixture[str], prompt: str) -> str:
+    """The reply to the text that the chat template should make."""
+    command = ["generate", str(packed), "--raw", "--json", "--prompt", prompt, *FLAGS]
+    assert main(command) == 0
+    text: str = json.loads(capsys.readouterr().out)["texts"][0]
+    return text
+
+
+def test_the_model_sees_the_whole_conversation(
+    packed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = reply_to(packed, capsys, "word4 word3word5 word9 word3")
+    history = f"word4 word3word5 word9 word3{first} word3word7 word3"  # as the template writes it
+    second = reply_to(packed, capsys, history)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("word5 word9\n\nword7\n"))
+    assert main(["chat", str(packed), "--system", "word4", *FLAGS]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == f"{first}\n{second}\n\n"
+    assert "replies, tokens" in printed.err
+
+
+def test_no_message_is_no_error(
+    packed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert main(["chat", str(packed), *FLAGS]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_interrupt_ends_a_conversation_cleanly(packed: Path) -> None:
+    command = [sys.executable, "-m", "cassandra_spec.commands", "chat", str(packed), *FLAGS]
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"word5 word9\n")
+        process.stdin.flush()
+        assert process.stdout.readline().startswith(b"word")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert b"replies, tokens" in errors
+    assert b"Traceback" not in errors
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"casspec {__version__}\n"

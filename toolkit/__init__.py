@@ -1,0 +1,1 @@
+"""What all commands share: options, errors, programs, tables, plots, documents, workers."""
