@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cassandra_spec.bench.decode.shapes import projected_rate, time_rounds
+from cassandra_spec.bench.decode.shapes import projected_rate, prompt_of, time_rounds
 from cassandra_spec.toolkit.tables import text_table
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _READ = 4 << 20  # bytes at a time
 _MAX_READ = 1 << 29
 _MAX_GAMMA = 15
+_PROMPT = 32
 _CONTEXT = 512
 
 
@@ -89,9 +90,11 @@ def measure(
 def _measure(engine: Engine, rounds: int) -> RoundCosts:
     drafts: list[float] = []
     verify = []
+    prompt = prompt_of(_PROMPT, engine.config.vocabulary)
+    engine.forward(prompt, last=0)
     before = engine.streamed()
     for gamma in range(_MAX_GAMMA + 1):
-        steps, passes = time_rounds(engine, gamma, rounds)
+        steps, passes = time_rounds(engine, prompt, gamma, rounds)
         drafts += steps
         verify.append(statistics.median(passes))
     after, held = engine.streamed(), engine.memory()

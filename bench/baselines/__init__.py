@@ -1,4 +1,4 @@
-"""Draft methods of papers and other projects behind one contract, verified by one lossless loop (drafters.md).
+"""Draft methods of papers and projects behind one contract, verified by one lossless loop.
 
 A method is a file of :mod:`cassandra_spec.bench.baselines.methods`: a frozen dataclass of options
 that prepares drafters for a loaded model.

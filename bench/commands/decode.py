@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from cassandra_spec.golden import CassandraError
@@ -18,6 +19,7 @@ examples:
   casspec bench decode smollm2 --context 1536 --rounds 4 --contenders "native*"
   casspec bench decode smollm2 --contenders "*hybrid*" --beside ../before
   casspec bench decode --shape 1b 3b --document docs/results/decoding.md
+  casspec bench decode --shape 1b --context 32000
 
 Contenders take turns, each in its own process, which is stopped during the turns of the others; the
 memory bandwidth is measured before each turn. Figures are medians over rounds with quartiles;
@@ -56,7 +58,7 @@ def register(subparsers: flags.Subparsers) -> None:
         24,
     )
     flags.add_count(parser, "context", "fill prompts up to N tokens")
-    text = "measure the cost of steps in the shapes 135m, 1b, 3b instead, on random weights"
+    text = "measure steps in the shapes 135m, 1b, 3b, gemma3-270m instead, on random weights"
     flags.add_some(parser, "shape", text, metavar="NAME")
     text = "conditional acceptance rates for the projections of --shape (default .80 .86 .90)"
     flags.add_some(parser, "acceptance", text, (0.80, 0.86, 0.90), type=float, metavar="A")
@@ -119,7 +121,8 @@ def _shapes(args: argparse.Namespace) -> int:
     for acceptance in args.acceptance:
         if not 0 <= acceptance <= 1:
             raise CassandraError(f"acceptance must be from 0 to 1, not {acceptance}")
-    found = measure_shapes(args.shape, args.threads, lambda text: flags.say(args, text))
+    say = partial(flags.say, args)
+    found = measure_shapes(args.shape, args.threads, say, args.context)
     text = lines(found, args.acceptance)
     print(text)
     save({"shapes": found}, args.json, {"shapes": text}, args.document)

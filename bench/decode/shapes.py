@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -28,7 +29,7 @@ _LLAMA = {
     "vocab_size": 128_256,
     "intermediate_size": 8192,
     "num_key_value_heads": 8,
-    "max_position_embeddings": 2048,
+    "max_position_embeddings": 131_072,
     "rms_norm_eps": 1e-5,
     "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0},
     "tie_word_embeddings": True,
@@ -58,11 +59,31 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
         "num_attention_heads": 24,
         "head_dim": 128,
     },
+    "gemma3-270m": {
+        "model_type": "gemma3_text",
+        "vocab_size": 262_144,
+        "hidden_size": 640,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 18,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 1,
+        "head_dim": 256,
+        "query_pre_attn_scalar": 256,
+        "max_position_embeddings": 32_768,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1e6,
+        "rope_local_base_freq": 1e4,
+        "sliding_window": 512,
+        "sliding_window_pattern": 6,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "tie_word_embeddings": True,
+    },
 }
-"""Sizes as of SmolLM2-135M and of Llama 3.2 with 1 and 3 billion weights."""
+"""Sizes of SmolLM2-135M, of Llama 3.2 with 1 and 3 billion weights, and of Gemma 3 270M."""
 
 FORMAT = Format(scheme="exact", group=64, truncated=4, fill="midpoint")
-_PROMPT = tuple(range(100, 132))
+_PROMPT = 32  # tokens, without a context
+_REPLY = 400  # tokens at most
 _ROUNDS = 6
 _REPEATS = 3
 _TILE = 1 << 20  # random values, repeated: time does not depend on them
@@ -76,10 +97,10 @@ def random_tensors(config: Mapping[str, Any]) -> Callable[[str], Tensor | None]:
     tensor.
     """
     from cassandra_spec.native.codec import NativeCodec
-    from cassandra_spec.native.models.config import EMBEDDING, LINEAR
     from cassandra_spec.native.models.reading import read_model_config
 
     sizes, codec = read_model_config(config), NativeCodec()
+    shapes = sizes.tensor_shapes()
     random = np.random.default_rng(1)
     tile = (random.normal(0, 0.02, _TILE).astype(np.float32).view(np.uint32) >> 16).astype("u2")
 
@@ -88,15 +109,10 @@ def random_tensors(config: Mapping[str, Any]) -> Callable[[str], Tensor | None]:
         return codec.encode(np.resize(tile, count), FORMAT)
 
     def read(name: str) -> Tensor | None:
-        if name == EMBEDDING:
-            return packed(sizes.vocabulary * sizes.hidden)
-        for kind in LINEAR:
-            if name.endswith(kind):
-                rows, columns = sizes.shapes[kind]
-                return packed(rows * columns)
-        if name.endswith("norm.weight") and "q_norm" not in name and "k_norm" not in name:
-            return np.full(sizes.hidden, 0x3F80, np.uint16)
-        return None
+        shape = shapes.get(name)
+        if shape is None:
+            return None
+        return packed(math.prod(shape)) if len(shape) == 2 else np.full(shape, 0x3F80, np.uint16)
 
     return read
 
@@ -133,6 +149,7 @@ class Costs:
     """Seconds of steps in one shape."""
 
     shape: str
+    context: int  # tokens before the timed steps
     target: str  # form
     target_bytes: int
     draft_bytes: int
@@ -152,8 +169,11 @@ class Costs:
         return self.draft.median / self.rows[0].median
 
 
-def measure(shape: str, *, target: str, threads: int) -> Costs:
-    """Time the rounds of a random model of a shape, every gamma in turn, several times."""
+def measure(shape: str, *, target: str, threads: int, context: int | None = None) -> Costs:
+    """Time the rounds of a random model of a shape, every gamma in turn, several times.
+
+    All rounds begin after the same ``context`` tokens (default: a short prompt).
+    """
     from cassandra_spec.native.engine import Engine
     from cassandra_spec.native.models.reading import read_model_config
 
@@ -161,22 +181,26 @@ def measure(shape: str, *, target: str, threads: int) -> Costs:
         raise CassandraError(f"shape must be one of {', '.join(SHAPES)}, not {shape!r}")
     config = SHAPES[shape]
     read = random_tensors(config)
-    options: dict[str, Any] = {"target": target, "threads": threads, "context": 512}
+    prompt = prompt_of(context or _PROMPT, config["vocab_size"])
+    options: dict[str, Any] = {"target": target, "threads": threads}
+    options["context"] = len(prompt) + _REPLY
     with Engine(read_model_config(config), read, **options) as engine:
         del read
+        engine.forward(prompt, last=0)
         drafts: list[float] = []
         passes: list[list[float]] = [[] for _ in range(8)]
         probes, beside = [], []
         for _ in range(_REPEATS):
             probes.append(memory_speed(threads))
-            beside += _time_beside(engine)
+            beside += _time_beside(engine, prompt)
             for gamma in range(8):
-                draft, verify = time_rounds(engine, gamma, _ROUNDS)
+                draft, verify = time_rounds(engine, prompt, gamma, _ROUNDS)
                 passes[gamma] += verify
                 drafts += draft
         held = engine.memory()
     return Costs(
         shape=shape,
+        context=len(prompt),
         target=target,
         target_bytes=held["target"],
         draft_bytes=held["draft"],
@@ -188,35 +212,48 @@ def measure(shape: str, *, target: str, threads: int) -> Costs:
     )
 
 
-def measure_shapes(names: Sequence[str], threads: int, say: Callable[[str], None]) -> list[Costs]:
+def prompt_of(length: int, vocabulary: int) -> list[int]:
+    """Return random tokens. A prompt without repetition would be no worse: only time counts."""
+    return np.random.default_rng(2).integers(vocabulary, size=length).tolist()
+
+
+def measure_shapes(
+    names: Sequence[str], threads: int, say: Callable[[str], None], context: int | None = None
+) -> list[Costs]:
     """Measure each shape separately, because the largest take most of a machine's memory.
 
     Raises:
-        CassandraError: a name is unknown.
+        CassandraError: a name is unknown, or a shape has fewer positions than the context needs.
     """
     for name in names:
         if name not in SHAPES:
             raise CassandraError(f"shape must be one of {', '.join(SHAPES)}, not {name!r}")
+        most = SHAPES[name]["max_position_embeddings"] - _REPLY
+        if context and context > most:
+            raise CassandraError(f"context must be at most {most} for {name}, not {context}")
     found = []
     for name in names:
-        found.append(measure(name, target="bf16", threads=threads))
+        found.append(measure(name, target="bf16", threads=threads, context=context))
         say(f"{name}: measured")
     return found
 
 
-def time_rounds(engine: Any, gamma: int, count: int) -> tuple[list[float], list[float]]:
-    """Time each draft step (mean of its round) and each target pass of some rounds."""
+def time_rounds(
+    engine: Any, prompt: Sequence[int], gamma: int, count: int
+) -> tuple[list[float], list[float]]:
+    """Time each draft step (mean of its round) and each target pass of some rounds.
+
+    The keys and values of the prompt, all but the last token's, must exist. All rounds begin there.
+    """
     from cassandra_spec.drafting import Counters, Settings
 
     kind = "model" if gamma else "none"
-    settings = Settings(gamma=gamma, draft=kind, max_tokens=400)  # type: ignore[arg-type]
+    settings = Settings(gamma=gamma, draft=kind, max_tokens=_REPLY)  # type: ignore[arg-type]
     counters = Counters()
-    rounds = engine.rounds(_PROMPT, settings, counters)
-    next(rounds)
     drafts, verifications = [], []
     for _ in range(count):
         before = dataclasses.replace(counters)
-        next(rounds)
+        engine.run_round(0, prompt, _REPLY, settings, counters, begins=False)
         drafted = counters.drafted - before.drafted
         if drafted != gamma:
             raise CassandraError(f"drafted must be {gamma}, not {drafted}")
@@ -226,14 +263,13 @@ def time_rounds(engine: Any, gamma: int, count: int) -> tuple[list[float], list[
     return drafts, verifications
 
 
-def _time_beside(engine: Any) -> list[float]:
+def _time_beside(engine: Any, prompt: Sequence[int]) -> list[float]:
     """Return for some plain steps the share of time that the first thread is in no product."""
-    engine.forward(_PROMPT, last=0)
     found = []
-    for at in range(len(_PROMPT), len(_PROMPT) + _ROUNDS):
+    for at in range(len(prompt), len(prompt) + _ROUNDS):
         engine.take_product_seconds()
         begun = time.perf_counter()
-        engine.forward(_PROMPT[:1], at, rows=1)
+        engine.forward(prompt[:1], at, rows=1)
         found.append(1 - engine.take_product_seconds() / (time.perf_counter() - begun))
     return found
 
@@ -263,6 +299,7 @@ def lines(found: Sequence[Costs], acceptances: Sequence[float]) -> str:
     """Format a table: steps in plain steps, and projected gains."""
     head = [
         "shape",
+        "context",
         "target",
         "GB target",
         "GB draft",
@@ -280,6 +317,7 @@ def _cells(costs: Costs, acceptances: Sequence[float]) -> list[str]:
     plain = costs.rows[0]
     cells = [
         costs.shape,
+        f"{costs.context:,}",
         costs.target,
         f"{costs.target_bytes / 1e9:.2f}",
         f"{costs.draft_bytes / 1e9:.2f}",

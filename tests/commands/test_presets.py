@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cassandra_spec.commands.pack import _PRESETS
 from cassandra_spec.commands.__main__ import main
+from cassandra_spec.commands.pack import _PRESETS
 from cassandra_spec.golden import Format
 from cassandra_spec.golden.model_types import MODEL_TYPES
 from cassandra_spec.model.packing.calibration import calibrate

@@ -30,6 +30,7 @@ def exactly(value: float) -> Spread:
 def costs(draft: float, rows: list[float]) -> shapes.Costs:
     return shapes.Costs(
         shape="135m",
+        context=32,
         target="bf16",
         target_bytes=1,
         draft_bytes=1,
@@ -61,7 +62,12 @@ def test_known_shapes_have_the_sizes_of_their_names() -> None:
         sizes = read_model_config(config)
         layer = sum(rows * columns for rows, columns in sizes.shapes.values())
         counts[name] = sizes.layers * layer + sizes.vocabulary * sizes.hidden
-    assert counts == {"135m": 134_479_872, "1b": 1_235_746_816, "3b": 3_212_574_720}
+    assert counts == {
+        "135m": 134_479_872,
+        "1b": 1_235_746_816,
+        "3b": 3_212_574_720,
+        "gemma3-270m": 268_042_240,
+    }
 
 
 def test_steps_are_measured(
@@ -71,19 +77,25 @@ def test_steps_are_measured(
     document = tmp_path / "d.md"
     document.write_text("<!-- shapes -->\n<!-- /shapes -->\n")
     flags = ["--threads", "1", "--document", str(document), "--acceptance", "0.5"]
+    flags += ["--context", "300"]
     assert main(["bench", "decode", "--shape", "tiny", *flags]) == 0
     printed = capsys.readouterr()
     assert "gain at 0.5" in printed.out
     [part] = re.findall(r"([0-9.]+)%", printed.out)  # beside weights
     assert 0 < float(part) < 100
     assert "tiny: measured" in printed.err
+    assert "300" in printed.out
     assert "gain at 0.5" in document.read_text()
 
 
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--shape", "70b"], "shape must be one of 135m, 1b, 3b, not '70b'"),
+        (["--shape", "70b"], "shape must be one of 135m, 1b, 3b, gemma3-270m, not '70b'"),
+        (
+            ["--shape", "135m", "gemma3-270m", "--context", "32769"],
+            "context must be at most 32368 for gemma3-270m, not 32769",
+        ),
         (["--shape", "1b", "--acceptance", "1.5"], "acceptance must be from 0 to 1, not 1.5"),
     ],
 )
