@@ -1,1 +1,1 @@
-"""What all commands share: options, errors, programs, tables, plots, documents, workers."""
+"""Parts that all commands share: options, errors, tables, plots, documents, workers."""

@@ -15,7 +15,7 @@ Use = Literal["bench", "development", "soak"]
 """For figures; for choosing settings, so that figures are of prompts that chose nothing; more for
 the regression, which runs over all three."""
 
-_FILE = Path(__file__).resolve().parents[1] / "data" / "prompts.json"
+_FILE = Path(__file__).with_name("prompts.json")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,9 @@ from cassandra_spec.toolkit.running import LONGEST_LINE
         ("bench.golden", "--source no/such/model"),
         ("bench.soak.__main__", "--max-tokens -1"),
         ("bench.soak.__main__", "--prompts 75"),
-        ("sim.__main__", "--tokens 0"),
-        ("sim.__main__", "--source no/such/model"),
-        ("sim.__main__", "--work no/such/folder"),
+        ("verif.end_to_end.__main__", "--tokens 0"),
+        ("verif.end_to_end.__main__", "--source no/such/model"),
+        ("verif.end_to_end.__main__", "--work no/such/folder"),
     ],
 )
 def test_bad_input_is_one_line(module: str, flags: str, capsys: pytest.CaptureFixture[str]) -> None:

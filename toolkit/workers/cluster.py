@@ -1,7 +1,7 @@
-"""Work on several machines: the executor of a Dask cluster (docs/software/packing.md).
+"""Run tasks on several machines by the executor of a Dask cluster (docs/software/packing.md).
 
-Dask sends functions and items to its workers as pickles, and runs an item again whose worker has
-died. Items name files, and workers write files: arrays do not go through the scheduler.
+Dask pickles functions and items for its workers, and runs an item again if its worker has
+died. Items name files, and workers write files: the scheduler carries no arrays.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _SECONDS = 5  # until a scheduler must have answered
 
 @contextmanager
 def open_cluster(address: str) -> Iterator[tuple[Executor, int]]:
-    """The executor of the cluster whose scheduler has this address, and its number of workers.
+    """Return the executor of the scheduler at an address, and its number of workers.
 
-    Raises :class:`CassandraError` if there is none, or if its workers cannot do this work.
+    Raises :class:`CassandraError` if no scheduler answers, or if its workers cannot do this work.
     """
     from distributed import Client  # of the extra `cluster`
 
@@ -43,7 +43,7 @@ def open_cluster(address: str) -> Iterator[tuple[Executor, int]]:
 
 
 def version() -> str:
-    """The version of this package here."""
+    """Return the version of this package here."""
     return importlib.metadata.version(_PACKAGE)
 
 

@@ -18,7 +18,7 @@ from cassandra_spec.verif.end_to_end.weights import LOSSLESS, RECIPES, Checked, 
 from cassandra_spec.verif.library.coverage import report_saved
 from cassandra_spec.verif.library.drawing import picture
 
-PAGE = Path(__file__).resolve().parents[1] / "build" / "sim" / "report.html"
+PAGE = Path(__file__).resolve().parents[2] / "build" / "sim" / "report.html"
 """Path of the page."""
 
 
