@@ -22,6 +22,19 @@ struct Floats {
 
     static float* weights(const ChunkJob& job) { return job.scores; }
 
+    // Add the products of N factors and the first or second numbers of M lines of pairs. The lines
+    // are loaded for each half: both halves at once would not fit into the registers.
+    template <int N, int M, int Half>
+    static inline void add_products(V16 (&total)[N][M], const float* factors, int factor_stride,
+                                    const uint16_t* lines, int line_stride) {
+        V16 numbers[M];
+        for (int m = 0; m < M; ++m) numbers[m] = load_half<Half>(lines + m * line_stride);
+        for (int n = 0; n < N; ++n) {
+            const V16 factor = set(factors[n * factor_stride]);
+            for (int m = 0; m < M; ++m) total[n][m] = madd(numbers[m], factor, total[n][m]);
+        }
+    }
+
     // A lane is a position: no sums across lanes.
     template <int N, int B>
     static void score(const float* queries, int padded, const uint16_t* keys, float* scores,
@@ -29,18 +42,13 @@ struct Floats {
         V16 total[N][B];
         for (int q = 0; q < N; ++q)
             for (int b = 0; b < B; ++b) total[q][b] = set(0.0f);
-        for (int d = 0; d < padded; d += 2)
-            for (int b = 0; b < B; ++b) {
-                V16 first, second;
-                const uint16_t* line = keys + BLOCK * (b * padded + d);
-                load_pairs(line, first, second);
-                if (ahead) fetch<1>(line + ahead);
-                for (int q = 0; q < N; ++q) {
-                    const float* query = queries + q * padded + d;
-                    total[q][b] = madd(first, set(query[0]), total[q][b]);
-                    total[q][b] = madd(second, set(query[1]), total[q][b]);
-                }
-            }
+        for (int d = 0; d < padded; d += 2) {
+            const uint16_t* lines = keys + BLOCK * d;
+            if (ahead)
+                for (int b = 0; b < B; ++b) fetch<1>(lines + BLOCK * b * padded + ahead);
+            add_products<N, B, 0>(total, queries + d, padded, lines, BLOCK * padded);
+            add_products<N, B, 1>(total, queries + d + 1, padded, lines, BLOCK * padded);
+        }
         for (int q = 0; q < N; ++q)
             for (int b = 0; b < B; ++b) store(scores + q * CHUNK + b * BLOCK, total[q][b]);
     }
@@ -51,17 +59,13 @@ struct Floats {
         V16 total[N][V];
         for (int q = 0; q < N; ++q)
             for (int v = 0; v < V; ++v) total[q][v] = load(blends + q * apart + 16 * v);
-        for (int at = 0; at < count; at += 2)
-            for (int v = 0; v < V; ++v) {
-                V16 first, second;
-                load_pairs(values + at * padded + 32 * v, first, second);
-                if (ahead) fetch<1>(values + at * padded + 32 * v + ahead);
-                for (int q = 0; q < N; ++q) {
-                    const float* weight = weights + q * CHUNK + at;
-                    total[q][v] = madd(first, set(weight[0]), total[q][v]);
-                    if (at + 1 < count) total[q][v] = madd(second, set(weight[1]), total[q][v]);
-                }
-            }
+        for (int at = 0; at < count; at += 2) {
+            const uint16_t* lines = values + at * padded;
+            if (ahead)
+                for (int v = 0; v < V; ++v) fetch<1>(lines + 32 * v + ahead);
+            add_products<N, V, 0>(total, weights + at, CHUNK, lines, 32);
+            if (at + 1 < count) add_products<N, V, 1>(total, weights + at + 1, CHUNK, lines, 32);
+        }
         for (int q = 0; q < N; ++q)
             for (int v = 0; v < V; ++v) store(blends + q * apart + 16 * v, total[q][v]);
     }

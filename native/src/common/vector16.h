@@ -154,6 +154,13 @@ static inline V16 power_of_two(V16 a) {
 
 #endif
 
+// Load the first (Half 0) or second numbers of pairs of BF16.
+template <int Half> static inline V16 load_half(const uint16_t* p) {
+    V16 half[2];
+    load_pairs(p, half[0], half[1]);
+    return half[Half];
+}
+
 // Return the sum of the lanes: halves are added, then quarters, and so on.
 static inline float sum(V16 a) {
     float lane[16];
