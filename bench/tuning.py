@@ -45,7 +45,9 @@ def save_best(path: Path, best: Score) -> None:
 def best_flags(score: Score) -> str:
     """Return the flags of ``casspec generate`` for a candidate."""
     draft = f"--draft {score.draft} " if score.draft != "model" else ""
-    return f"{draft}--gamma {score.gamma} --min-margin {score.min_margin:g}"
+    truncated = score.candidate.kv
+    kv = "" if truncated is None else f" --kv unary --kv-truncated {truncated}"
+    return f"{draft}--gamma {score.gamma} --min-margin {score.min_margin:g}{kv}"
 
 
 def _cells(score: Score) -> list[str]:

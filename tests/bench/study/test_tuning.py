@@ -26,6 +26,8 @@ from cassandra_spec.bench.study.tuning import (
     tune,
     with_margin,
 )
+from cassandra_spec.bench.tuning import best_flags
+from cassandra_spec.commands.arguments import build_parser
 from cassandra_spec.drafting import Costs, ReadBytes
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.errors import FileError
@@ -169,6 +171,15 @@ def test_without_a_gain_there_is_no_min_margin() -> None:
     found = score(candidate, Landscape(candidate)(candidate.setting()), DEPTH)
     assert found.min_margin == 0
     assert found.speedup == found.speedup_without
+
+
+@pytest.mark.parametrize("kv", [None, 3])
+def test_the_command_of_the_best_has_its_keys_and_values(kv: int | None) -> None:
+    candidate = Candidate(scheme="exact", kv=kv)
+    given = score(candidate, Landscape(candidate)(candidate.setting()), DEPTH)
+    line = f"generate packed {best_flags(given)} --prompt x"
+    args = build_parser().parse_args(line.split())
+    assert (args.kv, args.kv_truncated) == ("bf16", 4) if kv is None else ("unary", 3)
 
 
 def test_eq_2_by_hand() -> None:
