@@ -84,6 +84,7 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
 FORMAT = Format(scheme="exact", group=64, truncated=4, fill="midpoint")
 _PROMPT = 32  # tokens, without a context
 _REPLY = 400  # tokens at most
+_PART = 2048  # tokens of the prompt between two lines of progress
 _ROUNDS = 6
 _REPEATS = 3
 _TILE = 1 << 20  # random values, repeated: time does not depend on them
@@ -169,7 +170,14 @@ class Costs:
         return self.draft.median / self.rows[0].median
 
 
-def measure(shape: str, *, target: str, threads: int, context: int | None = None) -> Costs:
+def measure(
+    shape: str,
+    *,
+    target: str,
+    threads: int,
+    context: int | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Costs:
     """Time the rounds of a random model of a shape, every gamma in turn, several times.
 
     All rounds begin after the same ``context`` tokens (default: a short prompt).
@@ -186,7 +194,10 @@ def measure(shape: str, *, target: str, threads: int, context: int | None = None
     options["context"] = len(prompt) + _REPLY
     with Engine(read_model_config(config), read, **options) as engine:
         del read
-        engine.forward(prompt, last=0)
+        for start in range(0, len(prompt), _PART):
+            engine.forward(prompt[start : start + _PART], start, last=0)
+            if start + _PART < len(prompt):
+                say(f"{shape}: {start + _PART:,} of {len(prompt):,} tokens read")
         drafts: list[float] = []
         passes: list[list[float]] = [[] for _ in range(8)]
         probes, beside = [], []
@@ -233,7 +244,7 @@ def measure_shapes(
             raise CassandraError(f"context must be at most {most} for {name}, not {context}")
     found = []
     for name in names:
-        found.append(measure(name, target="bf16", threads=threads, context=context))
+        found.append(measure(name, target="bf16", threads=threads, context=context, say=say))
         say(f"{name}: measured")
     return found
 
