@@ -25,7 +25,7 @@ SETTINGS = Settings(gamma=ADAPTIVE, max_tokens=128)
 
 
 def conversation(replies: Replies) -> Iterator[Prompt]:
-    """The conversation up to each message."""
+    """Yield the conversation up to each message."""
     history: list[dict[str, str]] = []
     for line in sys.stdin:
         history.append({"role": "user", "content": line.strip()})

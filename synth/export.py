@@ -98,9 +98,9 @@ def ports_of(top: tops.Top) -> dict[str, tuple[str, int]]:
 
 
 def export(out: Path, config: Config, *, period: float = PERIOD, pages: bool = False) -> Path:
-    """Write ``{module}.v`` with ``.f``, ``.core``, ``.vlt``, ``.sdc``, ``.ports.json``; returns it.
+    """Write ``{module}.v`` with ``.f``, ``.core``, ``.vlt``, ``.sdc``, ``.ports.json``.
 
-    ``{module}_assertions.sv`` is for simulations and no part of ``.f``: ``{module}.sim.f`` adds it.
+    ``{module}_assertions.sv`` is for simulations: ``{module}.sim.f`` adds it to ``.f``.
     ``period`` is that of the clock in ns. A configuration with a DMA also gets ``.h`` and
     ``regs/{module}.rdl``, with ``pages`` also what PeakRDL makes of that where it is installed.
     Files appear whole or not at all. Raises CassandraError if ``out`` is not a folder that can be
@@ -123,7 +123,7 @@ def export(out: Path, config: Config, *, period: float = PERIOD, pages: bool = F
 
 
 def _texts(config: Config, period: float) -> dict[str, str]:
-    """What is written, by path."""
+    """Return the written texts by path."""
     engine, top, document = _parts(config)
     kind = "decoder" if isinstance(engine, DecoderConfig) else "encoder"
     name = config.module_name

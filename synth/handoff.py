@@ -1,7 +1,7 @@
-"""What other tools read beside the Verilog: registers, constraints and a FuseSoC core.
+"""Files for other tools beside the Verilog: registers, constraints and a FuseSoC core.
 
 PeakRDL makes register pages from the SystemRDL text. It runs as a program of its own, so this
-package imports none of its exporters, two of which are under the GPL.
+package imports none of its exporters (two are under the GPL).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "ip-xact": (".xml", ("--vendor", "cassandra", "--library", "registers")),
     "uvm": ("_uvm_pkg.sv", ("--type-style", "hier")),
 }
-"""What PeakRDL writes: for each subcommand, how the name of the result ends, and options."""
+"""The suffix of the result and the options of each subcommand of PeakRDL."""
 
 _LIMIT = 120  # seconds of one PeakRDL run
 

@@ -289,13 +289,13 @@ def _parser() -> CommandParser:
     for name in ("vector", "group", "segment"):
         default = getattr(DEFAULT_ENCODER, name)
         encoder.add_argument(f"--{name}", type=int, default=default, help=f"default: {default}")
-    text = "one encoder: values that go in in a cycle (default: a beat, and 4)"
+    text = "input values per cycle of one encoder (default: a beat, and 4)"
     encoder.add_argument("--values-per-cycle", type=int, help=text)
     return parser
 
 
 def add_lanes(parser: CommandParser, text: str) -> None:
-    """``--lanes``, of one decoder or encoder."""
+    """Add ``--lanes`` of one decoder or encoder."""
     parser.add_argument("--lanes", type=int, choices=(8, 16, 32), help=text)
 
 

@@ -220,7 +220,7 @@ class Point:
 
 
 def sweep(design: Design, library: Library, out: Path, flows: Sequence[Flow]) -> Iterator[Point]:
-    """Yield a netlist for each flow, as from :func:`map_for_speed`; all gated, or none.
+    """Yield a netlist for each flow, as :func:`map_for_speed`; all or no flows have clock gates.
 
     Raises CassandraError if a tool is missing or fails, or if ``out`` cannot be written.
     """

@@ -32,7 +32,7 @@ class Followers:
             self._after[before][token] += 1
 
     def candidates(self, tail: Sequence[int]) -> list[tuple[int, float]]:
-        """The tokens that followed the last one of ``tail`` most often, with their shares."""
+        """Return the tokens that most often followed the last one of ``tail``, with shares."""
         found = self._after.get(tail[-1], Counter[int]())
         likeliest = found.most_common(_LIKELIEST)
         return [(token, count / found.total()) for token, count in likeliest]

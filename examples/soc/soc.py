@@ -131,7 +131,7 @@ class Soc(SoCCore):
 
 
 def _cut(signals: dict, ports: dict) -> dict:
-    """Signals by the ports of an instance; addresses of registers lose their high bits."""
+    """Return signals by the ports of an instance; addresses of registers lose their high bits."""
     return {
         f"{ports[name][0][0]}_{name}": signal[: ports[name][1]]
         if name in ("s_axil_awaddr", "s_axil_araddr")

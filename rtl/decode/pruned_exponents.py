@@ -41,9 +41,9 @@ class PrunedExponents(wiring.Component):
     more : In(1)
         Another beat follows.
     starved : Out(1)
-        The beat needs another window before it can go on.
+        The beat needs another window before it can leave.
     prefetch : Out(1)
-        A window must be taken when the beat goes on.
+        A window must be taken when the beat leaves.
     waiting : Out(1)
         A window is being counted: ``starved``, ``prefetch`` and the ranks are not valid yet.
     window : In(window * lanes), take : In(1)
@@ -53,7 +53,7 @@ class PrunedExponents(wiring.Component):
     escapes : Out(lanes)
         Lanes whose exponent is stored beside the value.
     advance : In(1), clear : In(1)
-        ``advance``: the beat goes on. ``clear``: a new segment begins.
+        ``advance``: the beat leaves. ``clear``: a new segment begins.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -129,7 +129,7 @@ class PrunedBytes(wiring.Component):
     entries : Out(range(codebook))
         Entries of the codebook.
     enable : In(1), clear : In(1)
-        ``enable``: the beat moves on. ``clear``: a new segment begins.
+        ``enable``: the beat leaves. ``clear``: a new segment begins.
     wanted : Out(range(17))
         Rows that the beat needs.
     values : Out(array of lanes, 16)
@@ -174,7 +174,7 @@ class PrunedBytes(wiring.Component):
         return m
 
     def _bytes(self, m: Module) -> list[Value]:
-        """Return two bytes for each lane, of which it takes none, the first or both.
+        """Return two bytes for each lane, which takes none, the first or both.
 
         Bytes are numbered so that the first byte of the rows is 0. The ``level`` bytes left from
         the previous row have the numbers before it and keep their place in the row: they replace

@@ -125,7 +125,7 @@ class Peripheral(wiring.Component):
 
     @abc.abstractmethod
     def _queue(self) -> Any:
-        """The queue of descriptors (:mod:`cassandra_spec.rtl.dma.descriptors`)."""
+        """Return the queue of descriptors (:mod:`cassandra_spec.rtl.dma.descriptors`)."""
 
     @abc.abstractmethod
     def _engine(self, m: Module, queue: Any) -> Activity:

@@ -38,7 +38,7 @@ ID = int.from_bytes(b"CASS", "big")
 """The value of the register ``id``."""
 
 VERSION = (0, 5, 0)
-"""Of the register map: major (incompatible), minor (additions), patch."""
+"""The version of the register map: major (incompatible), minor (additions), patch."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Field:
     access: Access
     meaning: str
     skip: int = 0  # reserved bits below it
-    known: bool = True  # it has a value after reset: zero, or what the configuration says
+    known: bool = True  # it has a value after reset: zero or one of the configuration
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= 32:
@@ -91,7 +91,7 @@ def _fields(
 
 
 def _unknown(*fields: Field) -> tuple[Field, ...]:
-    """Fields that may read anything until the hardware gives them a value."""
+    """Mark fields that may read anything until the hardware gives them a value."""
     return tuple(dataclasses.replace(field, known=False) for field in fields)
 
 

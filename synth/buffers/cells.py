@@ -1,4 +1,4 @@
-"""What buffering must know of a library: loads, buffers, what outputs can drive."""
+"""The properties of a library's cells that buffering needs: loads, buffers, drive of outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BUFFER_AREA = 1.5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cells:
-    """What buffering must know of a library."""
+    """The properties of a library's cells that buffering needs."""
 
     loads: Mapping[tuple[str, str], float]  # capacitance of each input pin, by cell and pin
     unit: float  # capacitance of an input of the smallest NAND
@@ -40,7 +40,7 @@ class Cells:
 
     @classmethod
     def of(cls, library: Library) -> Cells:
-        """The cells of a library.
+        """Read the cells of a library.
 
         Raises CassandraError if it has no buffer that is small enough.
         """
@@ -69,7 +69,7 @@ class Cells:
 
 
 def input_loads(liberty: str) -> dict[tuple[str, str], float]:
-    """Capacitance of every input pin in the text of a liberty file, by cell and pin."""
+    """Return the capacitance of every input pin in the text of a liberty file, by cell and pin."""
     loads = {}
     for cell, pin, text in pin_groups(liberty):
         load = re.search(r"\bcapacitance\s*:\s*([\d.e+-]+)", text)
@@ -79,7 +79,7 @@ def input_loads(liberty: str) -> dict[tuple[str, str], float]:
 
 
 def _buffers(liberty: str) -> dict[str, tuple[str, str]]:
-    """Input and output of every cell whose function is its only input."""
+    """Return input and output of every cell whose function is its only input."""
     pins: dict[str, list[tuple[str, str]]] = {}
     for cell, pin, text in pin_groups(liberty):
         function = re.search(r'function\s*:\s*"\(?\s*([^"]*?)\s*\)?"', text)
@@ -92,7 +92,7 @@ def _buffers(liberty: str) -> dict[str, tuple[str, str]]:
 
 
 def _larger(areas: Mapping[str, float]) -> dict[str, str]:
-    """Cells that differ in the number behind their last X alone (INVX1, INVX2), in its order."""
+    """Map each cell to the next larger of its family (INVX1 to INVX2)."""
     sizes: dict[str, list[int]] = {}
     for name in areas:
         if found := re.fullmatch(r"(.*X)(\d+)", name):

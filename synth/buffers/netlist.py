@@ -23,7 +23,7 @@ _OURS = re.compile(r"_\d+_|(tree|repair)_\d+_y")
 
 
 def instances_of(netlist: str) -> dict[str, tuple[str, dict[str, str]]]:
-    """Cell and nets by pin of every instance of a flat netlist, by name."""
+    """Return cell and nets by pin of every instance of a flat netlist, by name."""
     return {
         found["name"]: (
             found["cell"],
@@ -34,7 +34,7 @@ def instances_of(netlist: str) -> dict[str, tuple[str, dict[str, str]]]:
 
 
 def instance(cell: str, name: str, pins: Mapping[str, str]) -> str:
-    """Verilog of an instance."""
+    """Format an instance as Verilog."""
     escaped = {pin: f"{net} " if net.startswith("\\") else net for pin, net in pins.items()}
     ports = ",\n".join(f"    .{pin}({net})" for pin, net in escaped.items())
     return f"  {cell} {name} (\n{ports}\n  );\n"
@@ -66,7 +66,7 @@ class Netlist:
         self._added = 0
 
     def text(self, *, open_latches: bool = False) -> str:
-        """Verilog of it.
+        """Format the netlist as Verilog.
 
         With ``open_latches`` those of clock gates are buffers, so that the paths through them end
         at the gates.
@@ -85,19 +85,19 @@ class Netlist:
         return instance(cell, latch, {a: pins["D"], y: pins["Q"]})
 
     def cell(self, name: str) -> str:
-        """The cell of an instance."""
+        """Return the cell of an instance."""
         return self.instances[name][0]
 
     def pins(self, name: str) -> dict[str, str]:
-        """Nets of an instance by pin."""
+        """Return the nets of an instance by pin."""
         return self.instances[name][1]
 
     def load(self, pins: Iterable[Pin]) -> float:
-        """Capacitance of some input pins, in pF."""
+        """Return the sum of the capacitances of input pins, in pF."""
         return sum(self._cells.loads[self.cell(name), pin] for name, pin in pins)
 
     def is_buffer(self, name: str) -> bool:
-        """Whether it is a buffer that may go: its output has no name of its own."""
+        """Return whether a buffer can be removed: its output has no name of its own."""
         cell, pins = self.instances[name]
         if cell not in self._cells.buffers:
             return False
@@ -105,11 +105,11 @@ class Netlist:
         return bool(_OURS.fullmatch(net)) and net not in self._named
 
     def buffers(self) -> Iterator[str]:
-        """All of these."""
+        """Yield the buffers that can be removed."""
         return filter(self.is_buffer, self.instances)
 
     def ends(self, buffer: str) -> tuple[str, str]:
-        """Input and output net of a buffer."""
+        """Return input and output net of a buffer."""
         cell, pins = self.instances[buffer]
         a, y = self._cells.buffers[cell]
         return pins[a], pins[y]

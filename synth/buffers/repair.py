@@ -21,7 +21,7 @@ from cassandra_spec.synth.liberty import Drive
 from cassandra_spec.synth.timing import LEAD, Library, constraints, run_tool
 
 LATCH_SLOWER = 0.06
-"""What the latch of a clock gate takes longer than the buffer that stands for it, in ns."""
+"""Additional delay of a clock gate's latch over the buffer that stands for it, in ns."""
 
 GAIN = 0.02
 """Least time in ns that a change must win by its estimate to be tried."""
@@ -36,14 +36,14 @@ BUFFER_DELAY = 0.1
 """Time in ns that a path wins at least when a buffer goes."""
 
 TRIES = ((0.1, 0.3), (0.04, 0.2), (0.04, 0.5), (0.02, 0.3), (0.01, 0.2), (0.0, 0.3), (0.0, 0.2))
-"""How far from the worst a net is tried, and how much more time a sink must have to go behind a
-buffer, both in ns: the first of these that helps."""
+"""Pairs in ns, tried in order until one helps: the distance from the worst slack within which nets
+are changed, and the additional slack that moves a sink behind a buffer."""
 
 EQUAL = 1e-3
 """Slacks that differ by less are the same, in ns."""
 
 RETRIES = 5
-"""How often a batch is timed until what is too late is out of it."""
+"""Number of times that a batch is timed while its late changes are taken out."""
 
 ROUNDS = 12
 """Most batches of each kind that are kept."""
@@ -51,7 +51,7 @@ ROUNDS = 12
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slacks:
-    """What the pins of a netlist have left, in ns.
+    """The slacks of a netlist's pins, in ns.
 
     ``worst`` is the least of all, ``total`` the sum of negative ones of flip-flops and clock gates.
     """
@@ -61,7 +61,7 @@ class Slacks:
     total: float
 
     def of(self, pin: Pin | None) -> float:
-        """That of a pin; endless if no path goes through it."""
+        """Return the slack of a pin; infinite if it is on no path."""
         return self.pins.get(pin, float("inf")) if pin else float("inf")
 
 
@@ -80,7 +80,7 @@ class Timer:
         self._script = script + _PRINT
 
     def slacks(self, netlist: Netlist) -> Slacks:
-        """Raises CassandraError if OpenSTA is missing or fails."""
+        """Time a netlist; raise CassandraError if OpenSTA is missing or fails."""
         (self._out / f"{self._name}.v").write_text(netlist.text(open_latches=True))
         (self._out / f"{self._name}.tcl").write_text(self._script)
         return _slacks(run_tool("sta", ["-exit", f"{self._name}.tcl"], self._out))
@@ -97,7 +97,7 @@ _CLOCKED = re.compile(r"clock_gate_\d+_(inverter/|nand/[AY]|driver/)|\S+/CLK")
 
 
 def _slacks(printed: str) -> Slacks:
-    """Pins of clocks are left out: what OpenSTA says of them is not of a path."""
+    """Parse slacks that OpenSTA printed, except those of clock pins, which are of no path."""
     pins = {}
     for name, *edges in re.findall(r"^slack (\S+) (\S+)\s+(\S+)$", printed, re.M):
         known = [float(edge) for edge in edges if "INF" not in edge]
@@ -113,7 +113,7 @@ def _slacks(printed: str) -> Slacks:
 
 
 def repair(text: str, timer: Timer, cells: Cells) -> str:
-    """The netlist with buffers and sizes as its timing asks for.
+    """Return the netlist with buffers and sizes that its timing needs.
 
     No output drives more than its cell may, if that was so before. Raises CassandraError if
     OpenSTA is missing or fails.
@@ -203,7 +203,7 @@ class _Repair:
         return self._kept(after, good, [undo for _, undo in made]), refused
 
     def _least(self, slacks: Slacks, names: set[str]) -> float:
-        """Least slack of some instances: a slow input makes the others slow as well."""
+        """Return the smallest slack of instances: a slow input makes the others slow, too."""
         there = names & self._netlist.instances.keys()  # the buffer itself is not
         return min(slacks.of((name, pin)) for name in there for pin in self._netlist.pins(name))
 
@@ -218,14 +218,14 @@ class _Repair:
     # --- savings ----------------------------------------------------------------------------------
 
     def _savings(self) -> list[_Saving]:
-        """All that are possible by an estimate, those that leave most time first."""
+        """Return the savings that an estimate allows, those with the largest slack first."""
         smaller = [name for name in self._netlist.instances if not name.startswith("clock_gate")]
         found = [*map(self._without, self._netlist.buffers()), *map(self._shrunk, smaller)]
         possible = (saving for saving in found if saving and saving.left >= min(self._now.worst, 0))
         return sorted(possible, key=lambda saving: -saving.left)
 
     def _without(self, buffer: str) -> _Saving | None:
-        """A buffer goes: its sinks come to what is beside it."""
+        """Return the saving of removing a buffer and moving its sinks to its input net."""
         netlist, now = self._netlist, self._now
         before, behind = netlist.ends(buffer)
         drive, moved = self._drive(before), netlist.sinks.get(behind, set())
@@ -244,7 +244,7 @@ class _Repair:
         )
 
     def _shrunk(self, name: str) -> _Saving | None:
-        """A cell gets the next smaller size, if that has less area."""
+        """Return the saving of the next smaller size of a cell, if that has less area."""
         netlist, (cell, pins) = self._netlist, self._netlist.instances[name]
         smaller = self._cells.smaller.get(cell)
         if smaller is None:
@@ -262,7 +262,7 @@ class _Repair:
         )
 
     def _drive(self, net: str) -> Drive | None:
-        """What drives a net can do; None for ports and pins that the library says nothing of."""
+        """Return the drive of a net's driver; None for ports and pins unknown to the library."""
         if net not in self._netlist.drivers:
             return None
         name, pin = self._netlist.drivers[net]
@@ -271,7 +271,7 @@ class _Repair:
     # --- longest paths ----------------------------------------------------------------------------
 
     def _on_worst(self, window: float, away: float) -> list[Undo]:
-        """Changes of nets on the longest paths, none of two that touch, and none inside a gate."""
+        """Change nets on the longest paths, but never two that touch, and none inside a gate."""
         netlist, now, undo, busy = self._netlist, self._now, list[Undo](), set[str]()
         near = [net for net, pin in netlist.drivers.items() if now.of(pin) <= now.worst + window]
         for net in sorted(near, key=lambda net: now.of(netlist.drivers[net])):
@@ -284,7 +284,7 @@ class _Repair:
         return undo
 
     def _change(self, net: str, driver: str, sinks: Sequence[Pin], away: float) -> list[Undo]:
-        """One of three: sinks before the buffer, sinks behind a new one, a stronger driver."""
+        """Move sinks before the buffer, or behind a new one, or take a stronger driver."""
         netlist, now = self._netlist, self._now
         worst = min(now.of(pin) for pin in sinks)
         urgent = [pin for pin in sinks if now.of(pin) < worst + CLOSE]
@@ -300,7 +300,7 @@ class _Repair:
         return self._grown(driver, drive.slope * netlist.load(sinks) if drive else 0.0)
 
     def _grown(self, driver: str, delay: float) -> list[Undo]:
-        """A cell whose load takes some ns becomes the next larger one."""
+        """Replace a cell by the next larger one if its load causes a long delay."""
         netlist, loads = self._netlist, self._cells.loads
         cell, pins = netlist.instances[driver]
         larger = self._cells.larger.get(cell)
@@ -315,7 +315,7 @@ class _Repair:
         return [netlist.resize(driver, larger)] if fits else []
 
     def _fits(self, net: str, load: float) -> bool:
-        """Whether what drives a net may drive that much more, in pF."""
+        """Return whether the driver of a net may drive an additional load, in pF."""
         drive = self._drive(net)
         return (
             drive is not None and self._netlist.load(self._netlist.sinks[net]) + load <= drive.most

@@ -58,7 +58,7 @@ def _cell(text: str) -> str:
 
 
 def markdown(registers: Sequence[Register] = REGISTERS) -> str:
-    """The map as a document."""
+    """Return the register map as a document."""
     version = ".".join(map(str, VERSION))
     lines = [_INTRODUCTION.format(version=version), "| access | |", "|---|---|"]
     lines += [f"| `{name}` | {text} |" for name, text in _ACCESS.items()]

@@ -20,8 +20,8 @@ import pytest
 
 REPO = Path(__file__).resolve().parents[2]
 CLEAN = (  # The list only grows.
-    *("bench", "commands", "drafting", "golden", "model", "native", "serve", "system", "toolkit"),
-    *("verif/end_to_end", "tests/house/test_language.py"),
+    *("bench", "commands", "drafting", "examples", "golden", "model", "native", "rtl", "serve"),
+    *("synth", "system", "toolkit", "verif", "tests/house/test_language.py"),
 )
 
 PHRASES = {
@@ -64,7 +64,7 @@ class Text:
 
     file: str
     line: int
-    kind: str  # "function", "property", "class", "module", "attribute", "comment" or "help"
+    kind: str  # "function", "test", "property", "class", "module", "attribute", "comment", "help"
     text: str
 
 
@@ -102,9 +102,12 @@ def _attributes(file: str, tree: ast.Module) -> Iterator[Text]:
 def _kind(node: ast.AST) -> str:
     if isinstance(node, ast.Module):
         return "module"
-    if isinstance(node, ast.ClassDef):
-        return "class"
+    name, returns = getattr(node, "name", ""), getattr(node, "returns", None)
+    if isinstance(node, ast.ClassDef) or (returns and ast.unparse(returns).endswith("Layout")):
+        return "class"  # A function that returns a layout is named and described like a class
     decorators = {ast.unparse(name) for name in getattr(node, "decorator_list", [])}
+    if name.startswith("test_") or any(name.startswith("cocotb.test") for name in decorators):
+        return "test"  # Its docstring may state the behaviour: "A reset empties the queue."
     noun = decorators & {"property", "cached_property", "functools.cached_property"}
     return "property" if noun else "function"
 
@@ -211,6 +214,9 @@ def test_clean_folders_stay_clean(folder: str) -> None:
         ('def f():\n    """Return prompt tokens per second."""', []),
         ('def f():\n    """Pass the tokens."""', []),
         ('@property\ndef f():\n    """The figures."""', []),
+        ('@cocotb.test()\nasync def f(d):\n    """Each fault is reported."""', []),
+        ('@cocotb.test()\nasync def f(d):\n    """Of each fault."""', ["begins without its noun"]),
+        ('def f() -> data.StructLayout:\n    """A beat of the bus."""', []),
         ('class C:\n    """What is to be estimated."""', ["begins without its noun"]),
         ('MOST = 8\n"""What is planned."""', ["begins without its noun"]),
         ("# Rows, some of which\n# are final", ["of which"]),

@@ -94,7 +94,7 @@ def choices_of(lanes: int, mask: int, used: int) -> dict[str, int]:
 
 
 def places_taken(rng: random.Random, lanes: int, places: int) -> Iterator[Case]:
-    """Drive streams of beats, each of which may wait."""
+    """Drive streams of beats, and let each wait."""
     for kind, (leave, _) in itertools.product(MASKS, paces(rng)):
         yield Case({"clear": 1, "lane_mask": rng.getrandbits(lanes), "advance": rng.getrandbits(1)})
         used = 0
@@ -126,7 +126,7 @@ async def expansion_of_every_mask(dut: Any) -> None:
 
 @cocotb.test()
 async def places_of_every_kind_of_mask(dut: Any) -> None:
-    """Masks x paces, in stores as large as a beat and larger."""
+    """Lanes get their values with all masks and paces, in stores of a beat's size and larger."""
     scripts = {
         f"places_{n}_{many}": places_taken(rng_of("places", n, many), n, many) for n, many in PLACES
     }
@@ -135,7 +135,7 @@ async def places_of_every_kind_of_mask(dut: Any) -> None:
 
 @cocotb.test()
 async def buffer_under_the_demand_rule(dut: Any) -> None:
-    """Masks x paces of the schedule x back-pressure, and new segments at any time."""
+    """Lanes get their values with all masks, paces and back-pressure, and with new segments."""
     scripts = {f"buffer_{n}": segments(rng_of("buffer", n), n, planes) for n, planes in BUFFERS}
     await play(dut, design(), scripts, clocked=True)
 

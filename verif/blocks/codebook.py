@@ -118,7 +118,7 @@ async def packets_of_every_length(dut: Any) -> None:
 
 @cocotb.test()
 async def a_load_never_stalls(dut: Any) -> None:
-    """With ``enable``, one entry in each cycle, packet after packet."""
+    """With ``enable``, one entry is taken in each cycle, packet after packet."""
     scripts = {_name(*book): packet_train(rng_of("train", *book), *book) for book in BOOKS}
     await play(dut, design(), scripts, clocked=True)
 

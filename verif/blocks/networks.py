@@ -216,23 +216,23 @@ async def prefix_sums_are_sums(dut: Any) -> None:
 
 @cocotb.test()
 async def rotate_starts_at_the_head(dut: Any) -> None:
-    """Every head."""
+    """The results of every head are right."""
     await _run(dut, "rotate", rotations)
 
 
 @cocotb.test()
 async def shift_drops_items_and_lets_zeros_in(dut: Any) -> None:
-    """Every amount, also past the last item."""
+    """Every amount is right, also past the last item."""
     await _run(dut, "shift", shifts)
 
 
 @cocotb.test()
 async def expand_hands_items_to_the_lanes_that_take_one(dut: Any) -> None:
-    """Every head and every mask."""
+    """The results of every head and every mask are right."""
     await _run(dut, "expand", expansions)
 
 
 @cocotb.test()
 async def compact_gathers_the_items_that_count(dut: Any) -> None:
-    """Every head and every mask."""
+    """The results of every head and every mask are right."""
     await _run(dut, "compact", compactions)

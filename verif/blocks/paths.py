@@ -36,7 +36,7 @@ CONFIGS = {
 """Decoders at both ends of the parameter ranges, by the name of the instance."""
 
 VERIFICATION_CONFIGS = {**CONFIGS, "full": DecoderConfig(lanes=8, target_rate="full")}
-"""The same, plus one with targets at full rate."""
+"""These decoders, and one with targets at full rate."""
 
 LIMIT = 100_000
 """Cycle limit for hangs; no working test comes near it."""
@@ -150,7 +150,7 @@ def noisy(rng: np.random.Generator, shape: data.StructLayout, beat: Mapping[str,
 
 
 def mismatch(shape: data.StructLayout, got: int, expected: Mapping[str, Any]) -> str:
-    """Describe a difference from the expected fields; empty if there is none."""
+    """Describe a difference from the expected fields; return an empty text if they are equal."""
     if not (got ^ number_of(shape, expected)) & care_of(shape, expected):
         return ""
     return f"{fields_of(shape, got)} must be {dict(expected)}"

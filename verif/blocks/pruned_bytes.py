@@ -103,5 +103,5 @@ def script(lanes: int) -> Iterator[Case]:
 
 @cocotb.test()
 async def values_come_from_their_bytes(dut: Any) -> None:
-    """All numbers of lanes, in lockstep."""
+    """All numbers of lanes agree with the model, in lockstep."""
     await play(dut, design(), {_name(lanes): script(lanes) for lanes in LANES}, clocked=True)

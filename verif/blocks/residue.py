@@ -60,7 +60,7 @@ def random_beats(rng: random.Random, lanes: int, coverage: Coverage) -> Iterator
 
 @cocotb.test()
 async def beats_at_the_edges(dut: Any) -> None:
-    """All empty, all full, and every lane in turn different from the rest."""
+    """Lanes may be all empty, all full, or all alike but one."""
     scripts = {f"lanes_{n}": directed_beats(rng_of("directed", n), n) for n in LANES}
     await play(dut, design(), scripts, clocked=False)
 

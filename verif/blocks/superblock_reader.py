@@ -210,7 +210,7 @@ class Taker(Agent):
 
 
 async def _start(dut: Any) -> tuple[Bench, list[tuple[Source, Taker]]]:
-    """A bench with all readers, out of reset."""
+    """Return a bench with all readers, after a reset."""
     bench = Bench(dut, cocotb.RANDOM_SEED)
     pairs = []
     for reader in READERS:
@@ -235,7 +235,7 @@ def _rows(rng: np.random.Generator, taker: Taker, words: int) -> tuple[int, ...]
 
 
 def _any_packet(rng: np.random.Generator, taker: Taker, pattern: Pattern) -> Packet:
-    """Draw a packet of any number of words, of which most or all are used."""
+    """Draw a packet of any number of words that uses most or all of them."""
     rows = _rows(rng, taker, int(rng.integers(1, 17)))
     use = len(rows) - int(rng.integers(min(len(rows), 2 * taker.word_rows), endpoint=True))
     most = int(rng.choice([1, 2, 9, taker.take_max]))

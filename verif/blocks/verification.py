@@ -114,7 +114,7 @@ class _Path(PathBench):
     async def check_broken(
         self, job: Job, cause: str, beats: Sequence[dict[str, Any]], region: NDArray[np.uint8]
     ) -> None:
-        """The segment ends with an error after right beats; ``cause`` is pulsed."""
+        """Check that the segment ends with an error after right beats, and ``cause`` is pulsed."""
         await self.send(job, beats, region)
         await self.compare_broken(f"{cause}: {job}", BROKEN_END, value_beats(job))
         self.check_quiet({cause} - {"abort"})
@@ -241,20 +241,20 @@ async def rows_belong_to_their_segment(dut: Any, instance: str) -> None:
 @cocotb.test()
 @cocotb.parametrize(instance=list(VERIFICATION_CONFIGS), scheme=list(SCHEMES))
 async def a_region_cut_after_every_word(dut: Any, instance: str, scheme: Scheme) -> None:
-    """Regions without pruned values."""
+    """Regions without pruned values end with an error wherever they are cut."""
     path = await _Path(dut, instance).started()
     await check_cuts(path, dense_job(path, scheme, target=True))
 
 
 @cocotb.test()
 async def a_region_of_codes_cut_after_every_word(dut: Any) -> None:
-    """The same with coded exponents of pruned values."""
+    """Regions with coded exponents of pruned values end with an error wherever they are cut."""
     path = await _Path(dut, "l8").started()
     await check_cuts(path, coded_job(path, kept=0.5))
 
 
 async def check_cuts(path: _Path, job: Job) -> None:
-    """The beats before the error are right, wherever the region of a segment ends."""
+    """Check that the beats before the error are right, wherever the region of a segment ends."""
     region, bus = job.request.segment.verification, word_bytes(path)
     cuts = range(bus, len(region) - path.config.superblock + 1, bus)
     assert cuts

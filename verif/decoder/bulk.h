@@ -45,7 +45,7 @@ class Regions {
     template <typename Data> void drive(Data& data, uint8_t& last, uint8_t& valid, bool may_offer) {
         offered_ = segment_ < count_ && (offered_ || may_offer);
         valid = offered_;
-        if (!offered_) {  // nobody may look
+        if (!offered_) {  // data without valid must be ignored
             memset(&data, 0xA5, sizeof(Data));
             last = 1;
             return;

@@ -37,7 +37,7 @@ class BookWord:
 
     @property
     def fields(self) -> dict[str, int]:
-        """The same fields by name."""
+        """The fields of a word by name."""
         return {"tdata": self.exponent, "tlast": int(self.last), "tuser": self.user}
 
 

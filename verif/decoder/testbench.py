@@ -33,7 +33,7 @@ SEGMENT = 128
 
 
 async def start(dut: Any) -> DecoderBench:
-    """A bench with a running clock, after a reset."""
+    """Return a bench with a running clock, after a reset."""
     return await DecoderBench(dut, cocotb.RANDOM_SEED).started()
 
 
@@ -85,7 +85,7 @@ def one_job(bench: DecoderBench, target: bool, scheme: str = "exact") -> Job:
 @cocotb.test()
 @cocotb.parametrize(idle=list(PATTERNS), pressure=list(PATTERNS))
 async def idle_by_back_pressure_by_payload(dut: Any, idle: str, pressure: str) -> None:
-    """All inputs with one pattern, the output with another."""
+    """Inputs may move by one pattern, the output by another."""
     bench = await start(dut)
     bench.use(dict.fromkeys(PORTS, PATTERNS[idle]) | {"values": PATTERNS[pressure]})
     await decode(bench, some_jobs(bench, 24))
@@ -105,7 +105,7 @@ async def every_port_with_its_own_pattern(dut: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(scheme=list(SCHEMES))
 async def directed_payloads(dut: Any, scheme: Any) -> None:
-    """Every kind and every size of interest, at full speed."""
+    """Segments of every kind and every size of interest are right at full speed."""
     bench = await start(dut)
     fmt = random_format(bench.rng, lanes=bench.lanes, scheme=scheme, segment=SEGMENT)
     fmt = dataclasses.replace(fmt, group=32, segment=64)
@@ -117,7 +117,7 @@ async def directed_payloads(dut: Any, scheme: Any) -> None:
 @cocotb.test()
 @cocotb.parametrize(serial=[True, False])
 async def faults_are_flagged_and_drained(dut: Any, serial: bool) -> None:
-    """Every fault, then a good segment."""
+    """Every fault is reported, and a good segment after it is right."""
     bench = await start(dut)
     bench.serial = serial
     bench.use(random_patterns(bench.rng) if serial else {})

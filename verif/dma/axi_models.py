@@ -32,7 +32,7 @@ class Channel:
         self._model = model
 
     async def take(self) -> Any:
-        """The next item that the design offers; its fields have the names of the wires."""
+        """Wait for the next item that the design offers; its fields have the names of the wires."""
         return await self._model.recv()
 
     async def offer(self, **fields: int) -> None:

@@ -32,7 +32,7 @@ def design() -> Ruled:
 
 
 async def start(dut: Any) -> DmaBench:
-    """A bench with a running clock, after a reset."""
+    """Return a bench with a running clock, after a reset."""
     return await DmaBench(dut, cocotb.RANDOM_SEED).started()
 
 
@@ -74,7 +74,7 @@ async def order_by_latency(dut: Any, order: Order, latest: int) -> None:
 @cocotb.test()
 @cocotb.parametrize(scheme=list(SCHEMES))
 async def directed_payloads(dut: Any, scheme: Any) -> None:
-    """Every kind and every size of interest, in draft and in target mode."""
+    """Segments of every kind and size of interest are right, in draft and in target mode."""
     bench = await start(dut)
     lanes = bench.lanes // bench.decoders
     fmt = random_format(bench.rng, lanes=lanes, scheme=scheme, segment=64, **FORMATS)
@@ -129,7 +129,7 @@ async def reset_with_reads_on_their_way(dut: Any) -> None:
 
 @cocotb.test()
 async def nothing_is_asked_for_that_cannot_be_taken(dut: Any) -> None:
-    """While nobody takes values, reads stop, and RREADY stays high: no region blocks another."""
+    """While no values are taken, reads stop, and RREADY stays high: no region blocks another."""
     bench = await start(dut)
     bench.values.use(NEVER)
     placed = [bench.place(job) for job in some_jobs(bench, 24, segment=1024)]

@@ -1,4 +1,4 @@
-"""Suite of any peripheral: every register does what the exported SystemRDL says.
+"""Suite of any peripheral: every register behaves as in the exported SystemRDL.
 
 The variable CASSANDRA_REGISTERS names the SystemRDL file of the design.
 """
@@ -24,12 +24,12 @@ _BYTES = [(data, 1 << byte) for byte in range(4) for data in (0, 0xFFFF_FFFF)]
 
 
 def description() -> tuple[Described, ...]:
-    """The registers of the design."""
+    """Read the registers of the design."""
     return read_description(Path(os.environ["CASSANDRA_REGISTERS"]))
 
 
 async def start(dut: Any) -> PeripheralBench[Any]:
-    """A bench of a decoder or an encoder, after a reset."""
+    """Return a bench of a decoder or an encoder, after a reset."""
     bench: PeripheralBench[Any]
     if hasattr(dut, "m_axi_araddr"):
         bench = await decoding.start(dut)
@@ -47,7 +47,7 @@ async def value_of(bench: PeripheralBench[Any], register: Described) -> int:
 
 
 async def check_resets(bench: PeripheralBench[Any]) -> None:
-    """Every register reads its reset value."""
+    """Check that every register reads its reset value."""
     for register in description():
         value = await value_of(bench, register)
         assert value & register.known == register.reset, register.name

@@ -30,7 +30,7 @@ class Described:
 
     @property
     def reset(self) -> int:
-        """What the bits in :attr:`known` read after a reset."""
+        """The value of the bits in :attr:`known` after a reset."""
         return sum(field.reset or 0 for field in self.fields)
 
     @property
@@ -45,7 +45,7 @@ class Described:
 
     @property
     def clears(self) -> bool:
-        """Whether writing ones to a field clears it."""
+        """True if writing ones to a field clears it."""
         return any(field.clears for field in self.fields)
 
     def written(self, value: int, data: int, strobes: int) -> int:

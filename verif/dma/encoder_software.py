@@ -40,7 +40,7 @@ from cassandra_spec.verif.library.patterns import NEVER, PATTERNS
 
 @cocotb.test()
 async def control_by_bytes(dut: Any) -> None:
-    """Bytes of CONTROL."""
+    """Each byte of CONTROL can be written alone."""
     await check_control(await start(dut))
 
 
@@ -51,7 +51,7 @@ async def registers_at_any_pace(dut: Any) -> None:
 
 
 async def unary_segments(bench: EncoderDmaBench, count: int) -> list[Segment]:
-    """Segments that each have a codebook of their own."""
+    """Draw segments that each have a codebook of their own."""
     found: dict[tuple[int, ...], Segment] = {}
     while len(found) < count:
         segment = draw_segment(bench.rng, bench.config.encoder, "unary", "any", beats=4)
@@ -61,7 +61,7 @@ async def unary_segments(bench: EncoderDmaBench, count: int) -> list[Segment]:
 
 @cocotb.test()
 async def codebooks_that_do_not_exist(dut: Any) -> None:
-    """What is written to entries and slots that are not there changes none that is."""
+    """Writes to entries and slots that do not exist change no existing one."""
     bench = await start(dut)
     books = bench.config.books
     await bench.do(write_empty_codebooks(bench, books))
@@ -80,7 +80,7 @@ async def codebooks_that_do_not_exist(dut: Any) -> None:
 
 @cocotb.test()
 async def interrupts(dut: Any) -> None:
-    """Each source, its mask, and clearing by ones."""
+    """Each source raises the interrupt through its mask, and ones clear it."""
     bench = await start(dut)
     for source in ("segment", "idle", "error"):
         await bench.do(bench.host.write("irq_enable", compose("irq_enable", **{source: 1})))
@@ -136,7 +136,7 @@ async def _stalls(dut: Any, seen: list[int]) -> None:
 @cocotb.parametrize(region=[0, 1])
 @cocotb.parametrize(response=[Response.SLVERR, Response.DECERR])
 async def a_failed_write_is_reported(dut: Any, region: int, response: Response) -> None:
-    """In each region: cause, segment and the address of the burst."""
+    """A failed write in each region reports cause, segment and the address of the burst."""
     bench = await start(dut)
     cause = "slave" if response is Response.SLVERR else "decode"
     for number in range(12):
@@ -167,14 +167,14 @@ async def segments_that_cannot_be_encoded_as_asked(dut: Any) -> None:
 
 @cocotb.test()
 async def commands_with_extreme_fields(dut: Any) -> None:
-    """Fields of zeros and ones alone, the longest segments, most values replaced."""
+    """Fields may be all zeros or ones, segments the longest, and most values replaced."""
     bench = await start(dut)
     orders = [*wide_fields(bench.rng, bench.config.encoder), *_of_every_length(bench)]
     await encode_orders(bench, orders, spare=True)
 
 
 def _of_every_length(bench: EncoderDmaBench) -> Sequence[Order]:
-    """Of values that are not finite: their number has every bit."""
+    """Make segments of values that are not finite, whose count has every bit."""
     config = bench.config.encoder
     base = draw_segment(bench.rng, config, "mx", "infinite", whole_vectors=True)
     base = dataclasses.replace(base, keep=None, mask=True)
@@ -207,7 +207,7 @@ async def the_largest_regions_one_behind_the_other(dut: Any) -> None:
 
 @cocotb.test()
 async def descriptors_that_have_waited_leave_at_once(dut: Any) -> None:
-    """As many as may be inside, each with a codebook that must be loaded before its command."""
+    """The maximum number of segments is inside; each loads a codebook before its command."""
     bench = await start(dut)
     for _ in range(3):
         segments = await unary_segments(bench, IN_FLIGHT)
@@ -219,14 +219,14 @@ async def descriptors_that_have_waited_leave_at_once(dut: Any) -> None:
 
 
 async def _after(bench: EncoderDmaBench, cycles: int, work: Any) -> None:
-    """Do some work of the host when so many cycles are over."""
+    """Do work of the host after a number of cycles."""
     for _ in range(cycles):
         await RisingEdge(bench.dut.clk)
     await work
 
 
 async def _hold(bench: EncoderDmaBench, orders: Sequence[Order], cycles: int) -> None:
-    """Encode segments while the memory takes no address for so many cycles."""
+    """Encode segments while the memory takes no address for a number of cycles."""
 
     async def go_on() -> None:
         bench.memory.use(WriteTiming())
@@ -273,7 +273,7 @@ async def as_many_bursts_as_may_wait(dut: Any) -> None:
 
 @cocotb.test()
 async def responses_that_come_late(dut: Any) -> None:
-    """As many bursts as may be on their way wait for them."""
+    """The maximum number of bursts waits for them."""
     bench = await start(dut)
     config = bench.config.encoder
     bench.memory.use(WriteTiming(shortest=600, longest=800, shuffled=True))

@@ -106,7 +106,7 @@ class EncoderDmaBench(PeripheralBench[WriteMemory]):
         return (await self.slots([segment.codebook], self.config.books))[0]
 
     async def result(self) -> Result | None:
-        """Read and pop the oldest result; return None if there is none."""
+        """Read and pop the oldest result; return None if no result waits."""
         word = await self.host.read("result")
         if not _field("result", "valid", word):
             return None
@@ -161,7 +161,7 @@ def _field(register: str, name: str, word: int) -> int:
 
 
 async def start(dut: Any) -> EncoderDmaBench:
-    """A bench with a running clock and an enabled queue, after a reset."""
+    """Return a bench with a running clock and an enabled queue, after a reset."""
     bench = await EncoderDmaBench(dut, cocotb.RANDOM_SEED).started()
     await bench.enable()
     return bench

@@ -1,4 +1,4 @@
-"""What software may do to the registers and codebooks of any peripheral, for the suites of both."""
+"""Accesses of software to the registers and codebooks of a peripheral, for both suites."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TIMES = 8
 
 
 def mask_of(register: Register, *access: str) -> int:
-    """The bits with one of these kinds of access."""
+    """Return the bits with one of these kinds of access."""
     return sum(
         ((1 << field.width) - 1) << low
         for field, low in register.places()
@@ -34,7 +34,7 @@ async def check_control(bench: PeripheralBench[Any]) -> None:
 
 
 async def check_paces(bench: PeripheralBench[Any], top: Top) -> None:
-    """Each channel of the port moves by a pattern of its own; reads go on beside writes."""
+    """Check that each channel moves by its own pattern, and that reads proceed beside writes."""
     names = [one.name for one in registers_for(top) if mask_of(one, "rw") == (1 << 32) - 1]
     for _ in range(_TIMES):
         chosen = [PATTERNS[str(name)] for name in bench.rng.choice(list(PATTERNS), size=5)]
@@ -52,7 +52,7 @@ async def check_paces(bench: PeripheralBench[Any], top: Top) -> None:
 async def write_codebooks_that_do_not_exist(
     bench: PeripheralBench[Any], books: int, entries: int
 ) -> None:
-    """Every entry that a slot does not have, and every slot that is not there."""
+    """Write every entry that a slot does not have, and every slot that does not exist."""
     for slot in range(16):
         for entry in range(32):
             if slot >= books or entry >= entries:
@@ -62,7 +62,7 @@ async def write_codebooks_that_do_not_exist(
 
 
 async def write_empty_codebooks(bench: PeripheralBench[Any], books: int) -> None:
-    """Each slot has a codebook without entries."""
+    """Write a codebook without entries into each slot."""
     for slot in range(books):
         for word in codebook_words(slot, ()):
             await bench.host.write("codebook", word)
@@ -77,7 +77,7 @@ async def check_counters_are_cleared(bench: PeripheralBench[Any]) -> None:
 
 
 async def check_interrupt(dut: Any, bench: PeripheralBench[Any], source: str) -> None:
-    """A source has raised its bit: its mask alone decides, until ones clear it."""
+    """Check that the mask of a raised source decides alone, until ones clear the source."""
     one = compose("irq", **{source: 1})
     rest = compose("irq", segment=1, idle=1, error=1) ^ one
     for enabled, cleared, raised in ((one, rest, 1), (rest, 0, 0), (7, 0, 1), (7, one, 0)):

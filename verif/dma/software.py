@@ -61,7 +61,7 @@ async def what_was_built(dut: Any) -> None:
 
 @cocotb.test()
 async def control_by_bytes(dut: Any) -> None:
-    """Bytes of CONTROL."""
+    """Each byte of CONTROL can be written alone."""
     await check_control(await start(dut))
 
 
@@ -81,7 +81,7 @@ async def push(bench: DmaBench, placed: Placed, book: int = 0, **changed: int) -
 
 
 def one_target(bench: DmaBench, scheme: Any = "exact") -> Job:
-    """A segment with both regions."""
+    """Draw a segment with both regions."""
     lanes = bench.lanes // bench.decoders
     fmt = Format(scheme=scheme, beat=lanes, segment=512, group=32, lead=FORMATS.get("lead", 1))
     return Job(payload=draw(bench.rng, fmt, 512, "weights"), index=0, target=True)
@@ -102,7 +102,7 @@ async def descriptors_that_are_not_legal(dut: Any) -> None:
         wrong += [{f"{name}_length": 0}, {f"{name}_length": length + (1 << LENGTH_BITS)}]
         if len(dut.m_axi_araddr) < 64:
             wrong.append({f"{name}_base_high": 1 << 31})
-        last = (1 << len(dut.m_axi_araddr)) - bench.word  # the region would go on from address 0
+        last = (1 << len(dut.m_axi_araddr)) - bench.word  # the region would continue at address 0
         halves = {f"{name}_base_low": last & 0xFFFF_FFFF, f"{name}_base_high": last >> 32}
         wrong.append(halves)
     for changed in wrong:
@@ -127,7 +127,7 @@ async def descriptors_that_are_not_legal(dut: Any) -> None:
 
 @cocotb.test()
 async def a_region_that_ends_with_the_address_space(dut: Any) -> None:
-    """It is legal, and no burst goes on from address 0."""
+    """It is legal, and no burst continues at address 0."""
     bench = await start(dut)
     await bench.enable()
     job = one_target(bench)
@@ -201,7 +201,7 @@ async def what_has_left_the_queue_is_finished(dut: Any) -> None:
 
 @cocotb.test()
 async def interrupts(dut: Any) -> None:
-    """Each source, its mask, and clearing by ones."""
+    """Each source raises the interrupt through its mask, and ones clear it."""
     bench = await start(dut)
     for source in ("segment", "idle", "error"):
         await bench.do(bench.host.write("irq_enable", compose("irq_enable", **{source: 1})))
@@ -239,7 +239,7 @@ async def counters(dut: Any) -> None:
 
 
 def unary_jobs(bench: DmaBench, count: int) -> list[Job]:
-    """Drafts and targets of so many payloads; each has exponents, and so a codebook, of its own."""
+    """Draw payloads that each have a codebook of their own, as drafts and targets."""
     lanes = bench.lanes // bench.decoders
     items: list[Job] = []
     for number in range(count):
@@ -266,7 +266,7 @@ async def codebooks(dut: Any) -> None:
 
 @cocotb.test()
 async def segments_wait_for_their_codebooks(dut: Any) -> None:
-    """In each decoder, behind one whose values nobody takes: as many as may be inside."""
+    """The maximum number waits in each decoder, behind a segment whose values are not taken."""
     bench = await start(dut)
     books = await bench.do(bench.host.field("fetch", "books"))
     items, per = unary_jobs(bench, books), 6
@@ -289,7 +289,7 @@ async def segments_wait_for_their_codebooks(dut: Any) -> None:
 
 @cocotb.test()
 async def codebooks_that_do_not_exist(dut: Any) -> None:
-    """What is written to entries and slots that are not there changes none that is."""
+    """Writes to entries and slots that do not exist change no existing one."""
     bench = await start(dut)
     books = await bench.do(bench.host.field("fetch", "books"))
     await bench.do(write_empty_codebooks(bench, books))
@@ -306,7 +306,7 @@ async def codebooks_that_do_not_exist(dut: Any) -> None:
 
 @cocotb.test()
 async def the_longest_segment(dut: Any) -> None:
-    """As many values as a command can name, in both modes, in each decoder."""
+    """A segment of the maximum length is right in both modes and in each decoder."""
     bench = await start(dut)
     lanes, lead = bench.lanes // bench.decoders, FORMATS.get("lead", 1)
     fmt = Format(scheme="exact", beat=lanes, segment=1 << 16, group=32, lead=lead)

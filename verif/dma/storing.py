@@ -243,7 +243,7 @@ def _entry(number: int) -> dict[str, Any]:
 
 
 async def start(dut: Any) -> StoreBench:
-    """A bench with a running clock, after a reset."""
+    """Return a bench with a running clock, after a reset."""
     return await StoreBench(dut, cocotb.RANDOM_SEED).started()
 
 

@@ -71,12 +71,12 @@ class Segment:
         )
 
     def replaced(self) -> int:
-        """Number of values that mx saturates."""
+        """Count values that mx saturates."""
         infinite = (self.values & 0x7F80) == 0x7F80
         return int(infinite.sum()) if self.format.scheme == "mx" else 0
 
     def errors(self) -> int:
-        """Error causes, as bits."""
+        """Return error causes, as bits."""
         causes = set()
         if self.replaced() and not self.saturate:
             causes.add("nonfinite")

@@ -162,7 +162,7 @@ class _Scoreboard(RegionScoreboard):
 
 
 async def start(dut: Any) -> RegionsBench:
-    """A bench, out of reset."""
+    """Return a bench, after a reset."""
     return await RegionsBench(dut).started()
 
 
@@ -194,7 +194,7 @@ def some_pieces(bench: RegionsBench, number: int) -> list[Piece]:
 @cocotb.test()
 @cocotb.parametrize(scheme=list(SCHEMES))
 async def directed_payloads(dut: Any, scheme: str) -> None:
-    """Every kind and every size of interest, at full speed."""
+    """Segments of every kind and every size of interest are right at full speed."""
     bench = await start(dut)
     fmt = dataclasses.replace(some_format(bench, scheme), group=32, segment=64)
     for payload in directed(bench.rng, fmt):
@@ -281,7 +281,7 @@ def worst_cases(config: EncoderConfig, scheme: str) -> list[Payload]:
 @cocotb.test()
 @cocotb.parametrize(scheme=list(SCHEMES))
 async def what_waits_fits_in_the_memories(dut: Any, scheme: str) -> None:
-    """The longest waits, back to back, and with slow outputs."""
+    """The longest waits are right, back to back and with slow outputs."""
     bench = await start(dut)
     for slow in ("always", "stall"):
         bench.use("always", dict.fromkeys(bench.outputs, PATTERNS[slow]))
@@ -362,7 +362,7 @@ async def a_block_is_completed_as_its_values_are_wanted(dut: Any, scheme: str) -
 @cocotb.test()
 @cocotb.parametrize(scheme=["unary", "exact"])
 async def two_windows_or_an_escape_in_each_cycle(dut: Any, scheme: str) -> None:
-    """The same, with codes of one and a half windows per beat, or one escape per beat.
+    """A beat costs a cycle with one and a half windows of codes, or with one escape.
 
     Codes of three bits; windows of one row, with codes of one bit and of two. With windows of three
     rows only one fits into a slot.

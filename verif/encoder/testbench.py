@@ -132,14 +132,14 @@ async def whole_segments(dut: Any, scheme: Scheme) -> None:
 @cocotb.test()
 @cocotb.parametrize(scheme=list(SCHEMES))
 async def extremes_of_sums_and_queues(dut: Any, scheme: Scheme) -> None:
-    """Each quantity at its minimum and its maximum."""
+    """Each quantity may have its minimum and its maximum."""
     bench = await _start(dut)
     await encode(bench, [Order.of(one) for one in extremes(bench.rng, bench.config, scheme)])
 
 
 @cocotb.test()
 async def a_segment_without_a_mask(dut: Any) -> None:
-    """Everything is kept; in unary every exponent is in the codebook, or the miss is reported."""
+    """All values are kept; unary reports an exponent that is not in the codebook."""
     bench = await _start(dut)
     orders = []
     for segment in itertools.islice(every_kind(bench.rng, bench.config), 60):

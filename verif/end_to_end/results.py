@@ -63,7 +63,7 @@ def _bits(found: Mapping[str, Checked]) -> Table:
 
 
 def exponents(source: Source) -> str:
-    """Entropy and unary length of exponents, weighted by size, beside the paper's."""
+    """Format entropy and unary length of exponents, weighted by size, beside the paper's."""
     entropy = length = total = 0.0
     for tensor in packed_tensors(source):
         counts = exponent_counts(source.read(tensor.name))

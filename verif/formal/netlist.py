@@ -26,7 +26,7 @@ class Netlist:
         return cls(cells=module["cells"], ports=module["ports"], names=module["netnames"])
 
     def initial(self) -> dict[Bit, str]:
-        """Initial values, by bit."""
+        """Return initial values by bit."""
         found: dict[Bit, str] = {}
         for net in self.names.values():
             value = net["attributes"].get("init")
@@ -35,7 +35,7 @@ class Netlist:
         return found
 
     def drivers(self) -> dict[Bit, list[Bit]]:
-        """For each bit, the inputs that its driving cell reads in the same cycle."""
+        """Map each bit to the inputs that its driving cell reads in the same cycle."""
         found: dict[Bit, list[Bit]] = {}
         for cell in self.cells.values():
             ways = cell["port_directions"]

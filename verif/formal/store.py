@@ -161,7 +161,7 @@ class Legal(wiring.Component):
 
 
 class Corrected(wiring.Component):
-    """:class:`Corrector` with a register's content, of which at most one bit is wrong."""
+    """:class:`Corrector` with a register's content that has at most one wrong bit."""
 
     def __init__(self, width: int) -> None:
         self.width = width

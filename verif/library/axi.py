@@ -85,7 +85,7 @@ class Rules(wiring.Component):
         return self._wire(f"{channel}valid") & self._wire(f"{channel}ready")
 
     def _handshake(self, m: Module, *channels: str) -> Kept:
-        """An offer stays until it is taken; nothing is offered right after a reset."""
+        """Require that an offer stays until it is taken, and that a reset ends all offers."""
         kept: Kept = {}
         after = Signal(init=1)  # the first cycle after a reset
         m.d.sync += after.eq(0)
@@ -98,7 +98,7 @@ class Rules(wiring.Component):
         return kept
 
     def _burst(self, channel: str, config: BusConfig) -> Kept:
-        """An address channel requests incrementing bursts of whole words within a page."""
+        """Require incrementing bursts of whole words within a page on an address channel."""
         address, low = self._wire(f"{channel}addr"), config.word_bits
         words = self._wire(f"{channel}len") + 1
         rules: Kept = {

@@ -43,7 +43,7 @@ class GatewareError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """How the ports are driven; by default at full speed."""
+    """Patterns by which the ports are driven; by default at full speed."""
 
     patterns: Mapping[str, Pattern] = dataclasses.field(default_factory=dict)  # by port
     seed: int = 1  # of the random patterns

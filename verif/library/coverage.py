@@ -45,7 +45,7 @@ ENCODE_EXTREMES: dict[str, tuple[str, ...]] = {
     "mx": ("replaced",),
     "exact": ("residue",),
 }
-"""The same for an encoder."""
+"""Quantities of an encoder that have a minimum and a maximum, by scheme."""
 
 
 def legal_chunks() -> tuple[tuple[int, int], ...]:

@@ -64,7 +64,7 @@ class Payload:
 
     @functools.cached_property
     def fate(self) -> Flags:
-        """The values that are kept in the end (a codebook may lack some that the mask keeps)."""
+        """The values that are kept; a codebook may lack exponents of others that the mask keeps."""
         kept = np.ones(len(self.values), bool) if self.kept is None else self.kept
         if self.format.scheme != "unary":
             return kept

@@ -40,7 +40,7 @@ class Port:
 
     @classmethod
     def axis(cls, dut: Any, name: str, fields: Sequence[str] = ("tdata",)) -> Port:
-        """AXI4-Stream: ``name_tvalid``, ``name_tready`` and ``name_FIELD``."""
+        """Find an AXI4-Stream: ``name_tvalid``, ``name_tready`` and ``name_FIELD``."""
         return cls(
             name=name,
             valid=dut[f"{name}_tvalid"],
@@ -50,7 +50,7 @@ class Port:
 
     @classmethod
     def amaranth(cls, dut: Any, name: str) -> Port:
-        """A stream of an Amaranth component; a structured payload is one number."""
+        """Find a stream of an Amaranth component; a structured payload is one number."""
         return cls(
             name=name,
             valid=dut[f"{name}__valid"],

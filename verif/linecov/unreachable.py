@@ -133,7 +133,7 @@ def _constant(claims: Sequence[Claim]) -> bool:
 
 
 def _claims(names: Mapping[str, Any], hole: Point, lines: Sequence[str]) -> list[Claim]:
-    """Return claims of which any single one proves the hole; empty: none is known."""
+    """Return claims that each prove the hole; the list is empty if no such claim is known."""
     if hole.kind == "toggle":
         bit = _bit_of(names, hole)
         return [] if bit is None else [(bit, 0), (bit, 1)]

@@ -1,1 +1,1 @@
-"""Mutation testing: small faults in copies of the gateware, each of which a check must find."""
+"""Mutation testing: checks must find small faults in copies of the gateware."""

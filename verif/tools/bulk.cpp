@@ -40,7 +40,7 @@ template <size_t kPorts> struct Statistics {
 
 #include CASSANDRA_TOP
 
-// Verilator asks for the time of messages; there is none.
+// Verilator needs a time for its messages.
 double sc_time_stamp() { return 0; }
 
 namespace {
@@ -79,14 +79,14 @@ class Harness : Clocked<Model> {
   public:
     void write_transitions(const char* path) { transitions_ = path; }
 
-    // How often each line, branch and change of a bit was seen, if the library counts them.
+    // Writes the counts of lines, branches and changes of bits, if the library counts them.
     void write_counts([[maybe_unused]] const char* path) {
 #if VM_COVERAGE
         context_->coveragep()->write(path);
 #endif
     }
 
-    // Which fault of a top with faults to choose from is in force; 0: none.
+    // Selects the fault of a top with several faults; 0: no fault.
     void choose(unsigned fault) { select(*model_, fault); }
 
     void reset() {

@@ -1,5 +1,5 @@
-// What the ports of a Verilated top share: when they move and how often they did, the rules of a
-// stream, and the order of codebooks and commands.
+// Common parts of a Verilated top's ports: patterns and counts of transfers, the rules of a stream,
+// and the order of codebooks and commands.
 
 #ifndef CASSANDRA_BULK_PORTS_H
 #define CASSANDRA_BULK_PORTS_H
@@ -46,10 +46,10 @@ struct PortCount {
     uint64_t moved, stalled, starved;  // valid and ready; valid alone; ready alone
 };
 
-// How a batch ended; the numbers are repeated in verif/library/bulk.py.
+// The result of a batch; the numbers are repeated in verif/library/bulk.py.
 enum Status : int {
     kDone = 0,
-    kFlagged = 1,  // a segment was flagged, and the options do not say to go on
+    kFlagged = 1,  // a segment was flagged, and the options do not allow more
     kHang = 2,     // nothing moved
     kLimit = 3,    // the last cycle that the options allow
     kDropped = 4,  // valid fell before ready
@@ -70,7 +70,7 @@ struct Random {
     }
 };
 
-// Whether a port may move in a cycle; see verif/library/patterns.py.
+// The pattern by which a port may move; see verif/library/patterns.py.
 struct Activity {
     Pattern pattern{};
     uint32_t left = 0;

@@ -54,7 +54,7 @@ def place(bench: DmaBench, payload: Payload, *, target: bool) -> Decode:
 
 
 def some_payload(bench: DmaBench, scheme: Any, segments: int) -> Payload:
-    """A random tensor of a few segments."""
+    """Draw a random tensor of a few segments."""
     lanes = bench.lanes // bench.decoders
     fmt = random_format(bench.rng, lanes=lanes, scheme=scheme, segment=_SEGMENT, **decoding.FORMATS)
     most = segments * fmt.segment

@@ -14,7 +14,7 @@ FLAGS = (
     *("-std=c11", "-ffreestanding", "-O2"),
     *("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"),
 )
-"""How compilers are called for the driver."""
+"""Compiler flags for the driver."""
 
 
 class Status(enum.IntEnum):

@@ -22,7 +22,7 @@ _STEPS = 2000  # of a job, at most
 
 
 async def driver_of(bench: PeripheralBench[Any]) -> Driver:
-    """The driver, which has found the device."""
+    """Return the driver after it has found the device."""
 
     @resume
     async def read(offset: int) -> int:
@@ -61,7 +61,7 @@ async def finish(
 
 
 def layout_of(fmt: Format, count: int, slot: int = 0) -> Layout:
-    """What the driver is told of a format."""
+    """Return a format and a number of values as the driver expects them."""
     return Layout(
         values=count,
         segment_values=fmt.segment,
@@ -73,5 +73,5 @@ def layout_of(fmt: Format, count: int, slot: int = 0) -> Layout:
 
 
 def directory_of(rows: Any) -> Any:
-    """A directory as an array of C."""
+    """Return a directory as an array of C."""
     return (Entry * len(rows))(*(Entry(*map(int, row)) for row in rows))

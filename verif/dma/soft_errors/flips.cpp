@@ -54,7 +54,7 @@ struct Outcome {
     uint32_t silent;    // the interrupt did not come
 };
 
-// Which words of the regions were accessed.
+// The words of the regions that were accessed.
 class Map {
   public:
     Map(const Work& work, Outcome& outcome)
@@ -131,7 +131,7 @@ template <size_t kBytes> class Held {
     uint32_t& broken_;
 };
 
-// What both buses have: a memory, whose addresses are held to the rules, and packets of values.
+// The parts that both buses have: a memory that checks the rules of addresses, and packets of values.
 struct Side {
     Side(const Work& work, Map& map, Outcome& outcome)
         : map_(map), outcome_(outcome), pace_(work.seed), address_(outcome.broken),
@@ -151,7 +151,7 @@ struct Side {
 
 #include CASSANDRA_TOP
 
-// Verilator asks for the time of messages; there is none.
+// Verilator needs a time for its messages.
 double sc_time_stamp() { return 0; }
 
 namespace {
