@@ -1,9 +1,9 @@
-"""``make bench``: golden's MB/s on real weights, beside zstd -3 on the same bytes.
+"""Measure golden's MB/s on real weights, beside zstd -3 on the same bytes (``make bench``).
 
-MB/s are 10^6 bytes of BF16 values per second of wall time, on one thread. Everything is measured
-once in each of several rounds, so that what disturbs the machine disturbs all alike: a figure is
-the median of the rounds with the least and the most in brackets, and a ratio is the median of the
-ratios within a round. The gateware's rate is clock cycles simulated per second.
+MB/s are 10^6 bytes of BF16 values per second of wall time, on one thread. Each round measures
+everything once, so other load on the machine affects all figures alike. A figure is the median over
+rounds, with minimum and maximum in brackets; a ratio is the median of the ratios within a round.
+The gateware's rate is clock cycles simulated per second.
 """
 
 from __future__ import annotations
@@ -104,9 +104,10 @@ def _gateware_table(rows: Rows, rounds: int) -> str:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.bench.golden", description=__doc__)
-    parser.add_argument("--source", default=BUNDLED, help="model: smollm2, GGUF file or folder")
-    flags.add_count(parser, "values", "weights to measure with", 1 << 22)
-    flags.add_count(parser, "repeat", "rounds of measurement", 5)
+    text = "model: `smollm2`, a GGUF file or a directory"
+    parser.add_argument("--source", default=BUNDLED, help=text)
+    flags.add_count(parser, "values", "number of weights", 1 << 22)
+    flags.add_count(parser, "repeat", "number of rounds", 5)
     return parser
 
 

@@ -146,9 +146,9 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
     flags.add_count(group, "kv-block", "positions per block", 32)
     text = "order of the values in a block"
     flags.add_choice(group, "kv-order", ("channel", "token"), text)
-    text = "values of each vector that the draft reads, the N largest (order token; default all)"
+    text = "read only the N largest values of each vector in drafts (order token; default: all)"
     flags.add_count(group, "kv-keep", text)
-    text = "part of each position's values, the smallest, that the draft reads as 0 (default 0)"
+    text = "fraction of each position's values, the smallest, that the draft reads as 0 (default 0)"
     flags.add_number(group, "kv-prune", text, 0.0, "FRACTION")
     flags.add_switch(group, "kv-whole", "let the draft read all bits of keys and values")
 

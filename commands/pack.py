@@ -117,7 +117,7 @@ def _add_pack(subparsers: flags.Subparsers) -> None:
     parser = flags.add_command(subparsers, "pack", text, PACK_EPILOG, _pack)
     parser.add_argument("source", metavar="SOURCE", help="model to pack (see below)")
     flags.add_destination(parser)
-    text = "named settings, see below (default: fast; none with --scheme or --recipe)"
+    text = "named settings, see below (default: fast, unless --scheme or --recipe is given)"
     parser.add_argument("--preset", choices=_PRESETS, help=text)
     _add_format(parser.add_argument_group("format"), FORMAT_FLAGS.keys() - set(_HARDWARE))
     _add_recipe(parser)
@@ -151,8 +151,8 @@ def _default(field: str) -> str:
 def _add_recipe(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("encoder")
     text = (
-        "part of each output row, the smallest weights, pruned in the draft (default: the"
-        " preset's, else 0)"
+        "fraction of the weights of each output row, the smallest ones, that the draft leaves out"
+        " (default: the preset's, else 0)"
     )
     flags.add_number(group, "prune", text, metavar="FRACTION")
     text = (

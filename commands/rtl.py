@@ -63,7 +63,7 @@ def register(subparsers: flags.Subparsers) -> None:
     parser = flags.add_command(subparsers, "rtl", text, EPILOG, rtl)
     flags.add_folder(parser, "out", "output directory", "build/rtl", dest="destination")
     flags.add_choice(parser, "top", TOPS, "module to export")
-    text = "export the configurations of all tops that `make lint` checks, instead"
+    text = "export all configurations that `make lint` checks instead of one top"
     flags.add_switch(parser, "tested", text)
     text = "values per cycle; several numbers export several modules (default 16)"
     flags.add_some(parser, "lanes", text, (16,), (8, 16, 32), type=int)
@@ -77,12 +77,12 @@ def register(subparsers: flags.Subparsers) -> None:
         default=16,
         help="entries per codebook (default 16)",
     )
-    text = "beats of the target per cycle: `half` or `full` (one; reads formats with lead 2)"
+    text = "target beats per cycle: `half` (0.5) or `full` (1; reads formats with lead 2)"
     flags.add_choice(parser, "target-rate", ("half", "full"), text)
     text = "also decode formats with pruned_exponent = coded (unary)"
     flags.add_switch(parser, "coded", text)
     text = "range of supported values of the format's `truncated` (default 0 7)"
-    parser.add_argument("--truncated", nargs=2, type=int, metavar=("LEAST", "MOST"), help=text)
+    parser.add_argument("--truncated", nargs=2, type=int, metavar=("MIN", "MAX"), help=text)
     parser.add_argument("--window", type=int, metavar="N", help="rows of unary code read per cycle")
     parser.add_argument(
         "--superblock", type=int, metavar="N", help="bytes per memory transfer, a multiple of 128"

@@ -36,8 +36,8 @@ examples:
     -d '{{"model": "packed", "messages": [{{"role": "user", "content": "Why?"}}]}}'
 
 Requests are decoded in batches; batching does not change replies. Ctrl-C or SIGTERM lets running
-requests finish; a second one stops the server at once. docs/software/serving.md describes the API,
-its limits and its guarantees.
+requests finish; a second signal stops the server at once. docs/software/serving.md describes the
+API, its limits and its guarantees.
 """
 
 

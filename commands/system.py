@@ -27,7 +27,7 @@ examples:
   casspec system estimate --device npu --model packed --scheme mx --gamma 3 --acceptance-file a.json
 
 --acceptance is the ratio of accepted to drafted tokens or, with --kind conditional, the probability
-that a token is accepted if all before it were, a larger number for the same draft.
+that a token is accepted if all before it were, which is larger for the same draft.
 docs/hardware/system.md lists devices, models and schemes; so does the error for an unknown name.
 """
 

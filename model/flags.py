@@ -56,7 +56,7 @@ def add_levels(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     flags.add_count(group, "branches", text, Levels.branches)
     flags.add_count(group, "rows", "pad each verification to N drafted tokens", Levels.rows, low=0)
     flags.add_switch(group, "no-tail", "do not pad verifications")
-    text = "second-best tokens of the draft view in one verification, at most N"
+    text = "verify at most N second-best tokens of the draft view in a pass"
     flags.add_count(group, "alternatives", text, Levels.alternatives, low=0)
     text = (
         "verify a second-best token where its logit is within X of the best"

@@ -39,6 +39,7 @@ from cassandra_spec.synth.report import (
 )
 from cassandra_spec.synth.synthesis import Flow, map_for_speed, taken_out
 from cassandra_spec.synth.timing import Library, run_tool
+from cassandra_spec.toolkit import flags
 from cassandra_spec.toolkit.documents import publish
 from cassandra_spec.toolkit.running import CommandParser, run_command
 from cassandra_spec.toolkit.tables import markdown_table
@@ -334,13 +335,13 @@ def _listed(label: str, one: Equivalence) -> str:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.synth.equivalence", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("build/equivalence"), help="folder")
-    parser.add_argument("--liberty", type=Path, default=None, help="library (or LIBERTY=)")
-    parser.add_argument("--document", type=Path, help="Markdown file to put the tables into")
-    parser.add_argument("--encoder", action="store_true", help="encoders, not decoders")
-    add_lanes(parser, "one decoder or encoder")
-    parser.add_argument("--values-per-cycle", type=int, help="one encoder: default: a beat")
-    parser.add_argument("--netlist", type=Path, help="a netlist of it that there already is")
+    flags.add_folder(parser, "out", "folder for netlists and results", "build/equivalence")
+    flags.add_file(parser, "document", "update the tables of this Markdown file")
+    flags.add_switch(parser, "encoder", "compare encoders instead of decoders")
+    add_lanes(parser, "compare one configuration, with this number of lanes (default: all)")
+    text = "input values per cycle of the encoder (default: a beat)"
+    flags.add_count(parser, "values-per-cycle", text)
+    flags.add_file(parser, "netlist", "existing netlist of the configuration, instead of a new one")
     add_flow(parser)
     return parser
 

@@ -1,4 +1,4 @@
-"""Area and timing: ``python -m cassandra_spec.synth.report`` (``make synth``; synthesis.md).
+"""Report area and timing (``make synth``; docs/hardware/synthesis.md).
 
 Prints tables of decoders or of encoders (``--encoder``), whose memories are counted in bits and as
 macros.
@@ -32,8 +32,8 @@ from cassandra_spec.synth.synthesis import (
     sweep,
 )
 from cassandra_spec.synth.timing import Library, version_of
+from cassandra_spec.toolkit import flags
 from cassandra_spec.toolkit.documents import publish
-from cassandra_spec.toolkit.flags import Ignored, ignored_flag
 from cassandra_spec.toolkit.running import CommandParser, run_command
 from cassandra_spec.toolkit.tables import markdown_table
 
@@ -263,7 +263,7 @@ def _made(library: Library, out: Path) -> dict[str, str]:
 # --- the command --------------------------------------------------------------------------------
 
 _ENCODER_FLAGS = ("--vector", "--group", "--segment", "--values-per-cycle")
-_IGNORED: tuple[Ignored, ...] = (
+_IGNORED: tuple[flags.Ignored, ...] = (
     (("--encoder", "--period", "--recipe"), lambda args: args.curve, "with --curve"),
     (("--target-rate", "--coded", "--truncated"), lambda args: args.encoder, "with --encoder"),
     (_ENCODER_FLAGS, lambda args: not args.encoder, "without --encoder"),
@@ -272,25 +272,27 @@ _IGNORED: tuple[Ignored, ...] = (
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.synth.report", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("build/synth"), help="folder to write to")
-    parser.add_argument("--liberty", type=Path, default=None, help="library (or LIBERTY=)")
+    flags.add_folder(parser, "out", "folder for netlists and reports", "build/synth")
     add_flow(parser)
-    parser.add_argument("--document", type=Path, help="Markdown file to put the tables into")
-    parser.add_argument("--encoder", action="store_true", help="the encoder, not decoders")
-    parser.add_argument("--curve", action="store_true", help="kGE against period of one decoder")
-    add_lanes(parser, "one configuration")
-    parser.add_argument("--schemes", nargs="+", choices=get_args(Scheme), help="and its schemes")
-    decoder = parser.add_argument_group("of decoders")
-    decoder.add_argument("--target-rate", choices=get_args(TargetRate), help="and its rate")
-    decoder.add_argument("--coded", action="store_true", help="and coded pruned exponents")
-    text, metavar = "and the t that it has", ("LEAST", "MOST")
+    flags.add_file(parser, "document", "update the tables of this Markdown file")
+    flags.add_switch(parser, "encoder", "report encoders instead of decoders")
+    flags.add_switch(parser, "curve", "report area (kGE) by period, of one decoder")
+    add_lanes(parser, "report one configuration, with this number of lanes (default: several)")
+    text = "schemes of the configuration"
+    parser.add_argument("--schemes", nargs="+", choices=get_args(Scheme), help=text)
+    decoder = parser.add_argument_group("decoders")
+    text = "target rate of the decoder"
+    decoder.add_argument("--target-rate", choices=get_args(TargetRate), help=text)
+    flags.add_switch(decoder, "coded", "decode coded pruned exponents, too")
+    text, metavar = "range of the supported values of `truncated`", ("MIN", "MAX")
     decoder.add_argument("--truncated", nargs=2, type=int, metavar=metavar, help=text)
-    encoder = parser.add_argument_group("of the encoder")
+    encoder = parser.add_argument_group("encoders")
     for name in ("vector", "group", "segment"):
         default = getattr(DEFAULT_ENCODER, name)
-        encoder.add_argument(f"--{name}", type=int, default=default, help=f"default: {default}")
+        text = f"longest {name} in values (default {default})"
+        encoder.add_argument(f"--{name}", type=int, metavar="N", default=default, help=text)
     text = "input values per cycle of one encoder (default: a beat, and 4)"
-    encoder.add_argument("--values-per-cycle", type=int, help=text)
+    encoder.add_argument("--values-per-cycle", type=int, metavar="N", help=text)
     return parser
 
 
@@ -300,10 +302,11 @@ def add_lanes(parser: CommandParser, text: str) -> None:
 
 
 def add_flow(parser: CommandParser) -> None:
-    """Add the options of :class:`Flow`."""
+    """Add the library and the options of :class:`Flow`."""
+    flags.add_file(parser, "liberty", "Liberty file of the library (default: osu018, or $LIBERTY)")
     parser.add_argument("--period", type=float, default=PERIOD, help="clock period in ns")
-    parser.add_argument("--gated", action="store_true", help="clock gates instead of enables")
-    parser.add_argument("--recipe", choices=RECIPES, default="speed", help="default: speed")
+    flags.add_switch(parser, "gated", "use clock gates instead of enables")
+    flags.add_choice(parser, "recipe", list(RECIPES), "recipe of abc", "speed")
 
 
 def flow_of(args: argparse.Namespace) -> Flow:
@@ -333,7 +336,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    if line := ignored_flag(args, _IGNORED):
+    if line := flags.ignored_flag(args, _IGNORED):
         raise CassandraError(line)
     library = Library.chosen(args.liberty)
     if args.curve:

@@ -49,7 +49,7 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_count(parser, "max-tokens", "length limit of each reply", 128)
     text = "evaluate prefix-only methods (own=yes, exit, ott-od) in one pass over plain replies"
     flags.add_switch(parser, "forced", text)
-    text = "with --forced: use torch's replies and products, which give the loop's figures, slower"
+    text = "with --forced: use torch's replies and products, for the loop's exact figures (slower)"
     flags.add_switch(parser, "torch", text)
     text = "let methods reply without a verifier (networks, cascade, ott-od with a threshold)"
     flags.add_switch(parser, "no-verifier", text)

@@ -39,13 +39,14 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_count(parser, "skip", "leave out the first N questions", 0, low=0)
     numbers = (
         ("contexts", CONTEXTS, "prompt lengths in tokens"),
-        ("windows", WINDOWS, "positions"),
+        ("windows", WINDOWS, "last positions that drafts read"),
+        ("sinks", SINKS, "first positions that drafts read"),
     )
     fewer = (
-        ("bits", BITS, "bits of each value, including the sign"),
-        ("keep", KEEP, "values of each vector, the largest"),
+        ("bits", BITS, "bits of each value that drafts read, including the sign"),
+        ("keep", KEEP, "largest values of each vector that drafts read"),
     )
-    for name, default, text in (*numbers, ("sinks", SINKS, "first positions"), *fewer):
+    for name, default, text in (*numbers, *fewer):
         shown = " ".join(map(str, default))
         flags.add_some(parser, name, f"{text} (default {shown})", default, type=int, metavar="N")
     flags.add_count(parser, "texts", "prompts of each length", 6)

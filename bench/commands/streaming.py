@@ -25,12 +25,8 @@ def register(subparsers: flags.Subparsers) -> None:
     parser = flags.add_command(subparsers, "streaming", text, EPILOG, _streaming)
     text = "directory of a packed model"
     parser.add_argument("source", metavar="PACKED", type=Path, nargs="?", help=text)
-    flags.add_choice(
-        parser,
-        "shape",
-        ("", "135m", "1b", "3b"),
-        "shape of a model with random weights, instead of PACKED",
-    )
+    text = "shape of a model with random weights, instead of PACKED"
+    parser.add_argument("--shape", choices=("135m", "1b", "3b"), help=text)
     flags.add_folder(parser, "out", "folder for models of --shape", "build/streaming")
     flags.add_count(parser, "memory-limit", "memory limits in MB, besides no limit", many="+")
     flags.add_count(parser, "threads", "threads of the native engine", 2)

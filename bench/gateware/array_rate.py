@@ -1,8 +1,8 @@
-"""Values in a cycle of decoders that share a read master, on real weights.
+"""Measure the rate of decoders that share a read master, on real weights.
 
 ``python -m cassandra_spec.bench.gateware.array_rate`` runs segments of SmolLM2 through arrays of 2
-and 4 decoders under Verilator, compares every value with golden, and prints what came out in a
-cycle. ``--document`` puts the table there, too, as the block ``array-half`` or ``array-full``.
+and 4 decoders under Verilator, compares every value with golden, and prints the values per cycle.
+``--document`` also writes the table into the block ``array-half`` or ``array-full`` of a page.
 """
 
 from __future__ import annotations
@@ -45,12 +45,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.bench.gateware.array_rate", description=__doc__)
-    parser.add_argument("--decoders", type=int, nargs="+", default=[2, 4], help="default: 2 4")
-    flags.add_count(parser, "segments", "for each decoder and run, at least 2", 4, low=2)
-    text = "of targets: a beat in two cycles, or in each"
+    text = "decoders of each array (default 2 4)"
+    parser.add_argument("--decoders", type=int, nargs="+", metavar="N", default=[2, 4], help=text)
+    flags.add_count(parser, "segments", "segments per decoder and run, at least 2", 4, low=2)
+    text = "target beats per cycle: `half` (one in two cycles) or `full` (one per cycle)"
     flags.add_choice(parser, "target-rate", get_args(TargetRate), text)
-    parser.add_argument("--tensor", default="", help="part of its name (default: the middle one)")
-    parser.add_argument("--document", type=Path, help="put the table there, too")
+    text = "tensor to decode, by a part of its name (default: the middle one)"
+    parser.add_argument("--tensor", default="", metavar="NAME", help=text)
+    flags.add_file(parser, "document", "also update the table of this Markdown file")
     return parser
 
 

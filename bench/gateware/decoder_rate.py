@@ -1,9 +1,8 @@
-"""Values in a cycle of the decoder, on real weights, in its worst cases and at borders.
+"""Measure the rate of the decoder on real weights, in its worst cases and at borders.
 
 ``python -m cassandra_spec.bench.gateware.decoder_rate`` packs some tensors of SmolLM2, sends them
 through decoders of every number of lanes and of both rates under Verilator, compares every value
-with golden, and prints values per cycle; ``--document`` puts the tables between the markers of a
-document.
+with golden, and prints values per cycle; ``--document`` writes the tables into a page instead.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import get_args
 
 from cassandra_spec.golden.format import Format
@@ -130,9 +128,10 @@ def _tables(args: argparse.Namespace) -> tuple[dict[str, str], list[str]]:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.bench.gateware.decoder_rate", description=__doc__)
-    flags.add_some(parser, "lanes", "default all", (8, 16, 32), (8, 16, 32), type=int)
-    flags.add_count(parser, "values", "most values of a tensor", 1 << 17)
-    parser.add_argument("--document", type=Path, help="put the tables there instead of printing")
+    lanes = (8, 16, 32)
+    flags.add_some(parser, "lanes", "numbers of lanes (default: all)", lanes, lanes, type=int)
+    flags.add_count(parser, "values", "use the first N values of each tensor", 1 << 17)
+    flags.add_file(parser, "document", "update the tables of this Markdown file, print nothing")
     return parser
 
 

@@ -1,18 +1,18 @@
-"""The rate that an encoder of keys and values must have: ``python -m
-cassandra_spec.bench.gateware.encoder_rate`` (docs/results/rate.md).
+"""Compute the rate that an encoder of keys and values must have (docs/results/rate.md).
 
-Most keys and values are made while prompts are read. The products of the linear layers bound how
-fast that goes: two operations for each weight and token.
+``python -m cassandra_spec.bench.gateware.encoder_rate`` prints a table. Most keys and values are
+made while prompts are read. The products of the linear layers bound that speed: two operations for
+each weight and token.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from cassandra_spec.system.device import Device, load_device
 from cassandra_spec.system.workload import Model, known_models, load_model
+from cassandra_spec.toolkit import flags
 from cassandra_spec.toolkit.documents import publish
 from cassandra_spec.toolkit.running import CommandParser, run_command
 from cassandra_spec.toolkit.tables import markdown_table
@@ -53,8 +53,10 @@ def _rows(models: Sequence[Model], devices: Sequence[Device]) -> Iterator[list[o
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.bench.gateware.encoder_rate", description=__doc__)
-    parser.add_argument("--models", nargs="+", default=list(known_models()), help="default: all")
-    parser.add_argument("--document", type=Path, help="put the table there instead of printing it")
+    parser.add_argument(
+        "--models", nargs="+", default=list(known_models()), help="models (default: all)"
+    )
+    flags.add_file(parser, "document", "update the table of this Markdown file, print nothing")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Energy of a decoded value on real weights (``make energy``).
+"""Measure the energy of a decoded value on real weights (``make energy``).
 
 ``python -m cassandra_spec.bench.gateware.energy`` sends segments of SmolLM2 through the netlist of
 the decoder, gate by gate, under Verilator, and compares every value with golden. The transitions of
@@ -188,16 +188,15 @@ def read_report(path: Path, config: DecoderConfig, flow: Flow) -> dict[str, Any]
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.bench.gateware.energy", description=__doc__)
-    parser.add_argument("--lanes", type=int, default=16, help="of the decoder (default 16)")
-    flags.add_count(parser, "segments", "of 16384 values", 2)
-    parser.add_argument("--tensor", default="", help="part of its name (default: the middle one)")
-    parser.add_argument("--liberty", type=Path, default=None, help="library (or LIBERTY=)")
+    parser.add_argument("--lanes", type=int, default=16, help="lanes of the decoder (default 16)")
+    flags.add_count(parser, "segments", "segments of 16384 values", 2)
+    text = "tensor to decode, by a part of its name (default: the middle one)"
+    parser.add_argument("--tensor", default="", metavar="NAME", help=text)
     add_flow(parser)
-    parser.add_argument("--out", type=Path, default=Path("build/energy"), help="folder for files")
-    parser.add_argument("--document", type=Path, help="Markdown file to put the tables into")
-    parser.add_argument(
-        "--into", type=Path, help="report of make synth of this netlist, for Table V"
-    )
+    flags.add_folder(parser, "out", "folder for netlists and reports", "build/energy")
+    flags.add_file(parser, "document", "update the tables of this Markdown file")
+    text = "add the energies to this report of `make synth`, for Table V"
+    flags.add_file(parser, "into", text)
     return parser
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from cassandra_spec.rtl.dma.config import DmaConfig
 from cassandra_spec.toolkit import flags
@@ -36,13 +35,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.bench.gateware.read_latency", description=__doc__)
-    sweeps = {"latencies": LATENCIES, "outstanding": OUTSTANDING, "bursts": BURSTS}
-    for name, usual in sweeps.items():
-        text = f"default: {' '.join(map(str, usual))}"
+    sweeps = (
+        ("latencies", LATENCIES, "latencies of the memory in cycles"),
+        ("outstanding", OUTSTANDING, "numbers of outstanding reads"),
+        ("bursts", BURSTS, "lengths of bursts in bytes"),
+    )
+    for name, usual, text in sweeps:
+        text = f"{text} (default {' '.join(map(str, usual))})"
         parser.add_argument(f"--{name}", type=int, nargs="+", metavar="N", default=usual, help=text)
-    flags.add_count(parser, "bytes", "of the region, more than the buffers hold", BYTES)
-    parser.add_argument("--document", type=Path, help="put the tables there instead of printing")
-    parser.add_argument("--plot", type=Path, help="draw the curves of the first burst as SVG")
+    flags.add_count(parser, "bytes", "bytes of the region, more than the buffers hold", BYTES)
+    flags.add_file(parser, "document", "update the tables of this Markdown file, print nothing")
+    flags.add_file(parser, "plot", "plot the curves of the first burst length (SVG)")
     return parser
 
 

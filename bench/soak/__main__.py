@@ -98,15 +98,16 @@ def compare(pairs: Sequence[tuple[Case, Case]], answers: Answers, variant: str) 
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.bench.soak", description=__doc__)
-    flags.add_choice(parser, "backend", list(BACKENDS), "what replies", "torch")
-    parser.add_argument("--out", type=Path, default=Path("build/soak"), help="models and replies")
-    flags.add_count(parser, "prompts", "of those that come along", 64)
-    flags.add_count(parser, "max-tokens", "of a reply", 128)
-    flags.add_jobs(parser, "processes")
+    flags.add_choice(parser, "backend", list(BACKENDS), "backend that replies", "torch")
+    flags.add_folder(parser, "out", "folder for models and replies", "build/soak")
+    flags.add_count(parser, "prompts", "use the first N bundled prompts", 64)
+    flags.add_count(parser, "max-tokens", "length limit of each reply", 128)
+    flags.add_jobs(parser, "worker processes")
     flags.add_cluster(parser)
-    flags.add_count(parser, "threads", "of each process")
-    parser.add_argument("--table", type=Path, help="of n-grams, for the native engine")
-    flags.add_some(parser, "schemes", "(default: all)", list(RECIPES), list(RECIPES))
+    flags.add_count(parser, "threads", "threads of each process")
+    flags.add_file(parser, "table", "n-gram table from `casspec bake-table` (native backend)")
+    schemes = list(RECIPES)
+    flags.add_some(parser, "schemes", "schemes to test (default: all)", schemes, schemes)
     return parser
 
 

@@ -1,4 +1,4 @@
-"""The decoder in an FPGA: ``python -m cassandra_spec.synth.fpga`` (``make fpga``; fpga.md).
+"""Place and route the decoder on an FPGA (``make fpga``; docs/hardware/fpga.md).
 
 Yosys maps the decoder to Lattice ECP5, nextpnr places and routes it. The decoder has more ports
 than the device has pins, so a wrapper feeds its inputs from one long shift register and collects
@@ -20,6 +20,7 @@ from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop, Top, to_rtlil
 from cassandra_spec.synth.export import ports_of
 from cassandra_spec.synth.timing import run_tool
+from cassandra_spec.toolkit import flags
 from cassandra_spec.toolkit.documents import publish
 from cassandra_spec.toolkit.programs import python_environment, run_program
 from cassandra_spec.toolkit.running import CommandParser, run_command
@@ -160,16 +161,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.synth.fpga", description=__doc__)
-    parser.add_argument("--lanes", type=int, nargs="+", default=[8, 16], help="default: 8 16")
-    parser.add_argument("--seed", type=int, default=1, help="of nextpnr (default 1)")
-    parser.add_argument("--out", type=Path, default=Path("build/fpga"), help="folder for files")
+    text = "lanes of the decoders (default 8 16)"
+    parser.add_argument("--lanes", type=int, nargs="+", metavar="N", default=[8, 16], help=text)
+    parser.add_argument("--seed", type=int, default=1, help="seed of nextpnr (default 1)")
+    flags.add_folder(parser, "out", "folder for netlists and reports", "build/fpga")
     parser.add_argument(
         "--env",
         type=Path,
         default=Path("build/fpga/env"),
-        help="nextpnr's environment, made if PATH has none (default build/fpga/env)",
+        help="environment for nextpnr, created if nextpnr is not on PATH (default build/fpga/env)",
     )
-    parser.add_argument("--document", type=Path, help="Markdown file to put the table into")
+    flags.add_file(parser, "document", "update the table of this Markdown file")
     return parser
 
 

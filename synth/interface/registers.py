@@ -1,4 +1,4 @@
-"""The register map as Markdown and as a C header, from the table that defines the gateware.
+"""Write the register map as Markdown and as a C header, from the table of the gateware.
 
 ``python -m cassandra_spec.synth.interface.registers`` writes registers.md and the driver's header;
 a test compares them with the table.

@@ -97,9 +97,9 @@ def campaign(name: str, first: int, seconds: float, base: Path) -> tuple[Counter
 def main() -> int:
     """Print the table; 1 if a promise was broken, or a case crashed or hung."""
     parser = argparse.ArgumentParser(prog="tests.fuzz", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=100, help="of all (default 100)")
+    parser.add_argument("--seconds", type=float, default=100, help="of the campaign (default 100)")
     parser.add_argument("--seed", type=int, default=0, help="number of the first case (default 0)")
-    parser.add_argument("--case", nargs=2, metavar=("NAME", "NUMBER"), help="one case again")
+    parser.add_argument("--case", nargs=2, metavar=("NAME", "NUMBER"), help="repeat one case")
     args = parser.parse_args()
     outcomes = ("refused", "accepted", "broken", "crashed", "hung")
     rows, wrong = [], []

@@ -1,4 +1,4 @@
-"""Timing diagrams of every interface, traced in Amaranth's own simulator.
+"""Draw timing diagrams of every interface, traced in Amaranth's own simulator.
 
 ``python -m cassandra_spec.verif.decoder.diagrams`` writes WaveDrom sources and pictures to
 docs/hardware/timing. The diagrams show real traces of the gateware; tests hold them to the rules of

@@ -1,7 +1,7 @@
-"""Rates of the encoder: cycles per vector, by scheme and by the number of kept values.
+"""Measure the encoder's cycles per vector, by scheme and by the number of kept values.
 
 ``python -m cassandra_spec.verif.encoder.rate [--document rate.md]`` runs the Verilated top in bulk
-and prints a table, or puts it into the block ``encoder-rates`` of a document.
+and prints a table, or writes it into the block ``encoder-rates`` of a page.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import argparse
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from cassandra_spec.golden.format import SCHEMES, Format, Scheme
 from cassandra_spec.rtl.encode.types import EncodeCommandLayout, EncoderConfig
+from cassandra_spec.toolkit import flags
 from cassandra_spec.toolkit.documents import fill_file
 from cassandra_spec.toolkit.running import CommandParser, run_command
 from cassandra_spec.toolkit.tables import markdown_table
@@ -69,7 +69,7 @@ def _rows() -> Iterator[list[str]]:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.verif.encoder.rate", description=__doc__)
-    parser.add_argument("--document", type=Path, help="put the table there instead of printing it")
+    flags.add_file(parser, "document", "update the table of this Markdown file, print nothing")
     return parser
 
 

@@ -57,17 +57,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.verif.end_to_end", description=__doc__)
-    flags.add_switch(parser, "quick", "one tensor of each kind")
-    text = "keys and values alone: encoder and decoder in the loop"
+    flags.add_switch(parser, "quick", "run one tensor of each kind")
+    text = "run only keys and values: encoder and decoder in the loop"
     flags.add_switch(parser, "kv-only", text)
-    parser.add_argument("--source", default=BUNDLED, help="model: smollm2, GGUF file or folder")
+    text = "model: `smollm2`, a GGUF file or a directory"
+    parser.add_argument("--source", default=BUNDLED, help=text)
     flags.add_jobs(parser, "worker processes (default: all cores)")
     flags.add_cluster(parser)
-    parser.add_argument("--work", type=Path, help="folder for temporary files (about 1 GB)")
-    text = "where the page goes (default: build/sim/report.html)"
+    flags.add_folder(parser, "work", "folder for temporary files (about 1 GB)")
+    text = "HTML page to write (default build/sim/report.html)"
     parser.add_argument("--page", type=Path, metavar="FILE", default=PAGE, help=text)
-    parser.add_argument("--prompt", default=PROMPT, help="what to ask the model")
-    flags.add_count(parser, "tokens", "longest reply in tokens", 64)
+    parser.add_argument("--prompt", default=PROMPT, help="prompt of the replies")
+    flags.add_count(parser, "tokens", "length limit of each reply", 64)
     return parser
 
 

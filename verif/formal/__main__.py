@@ -8,9 +8,9 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.toolkit import flags
 from cassandra_spec.toolkit.running import CommandParser, run_command
 from cassandra_spec.toolkit.tables import text_table
 from cassandra_spec.verif.formal.prover import Outcome, missing_tools, prove
@@ -47,10 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.verif.formal", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAMES", help="names or patterns of claims")
-    parser.add_argument("--list", action="store_true", help="print the claims and stop")
-    parser.add_argument("--fast", action="store_true", help="those of `make test` alone")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="where intermediate files stay")
-    parser.add_argument("--out", type=Path, default=Path("build/formal"), help="results")
+    flags.add_switch(parser, "list", "print the claims and stop")
+    flags.add_switch(parser, "fast", "prove only the claims of `make test`")
+    flags.add_folder(parser, "keep", "keep intermediate files in this folder")
+    flags.add_folder(parser, "out", "folder for results", "build/formal")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Unknown values: runs the suites' payloads in a simulator with four states.
+"""Look for unknown values: run the suites' payloads in a simulator with four states.
 
 ``python -m cassandra_spec.verif.icarus.unknown [--top decoder|encoder] [--batches PATTERN]``
 
@@ -176,9 +176,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.verif.icarus.unknown", description=__doc__)
-    parser.add_argument("--top", choices=TOPS, action="append", help="default: both")
-    parser.add_argument("--batches", default="*", help="a pattern of their names")
-    parser.add_argument("--seed", type=int, default=1, help="of the payloads")
+    text = "top to test; repeatable (default: both)"
+    parser.add_argument("--top", choices=TOPS, action="append", help=text)
+    text = "batches to run (default: all)"
+    parser.add_argument("--batches", default="*", metavar="PATTERN", help=text)
+    parser.add_argument("--seed", type=int, default=1, help="seed of the payloads")
     return parser
 
 

@@ -1,11 +1,11 @@
-"""Line, branch and toggle coverage of the exported tops by the suites.
+"""Measure line, branch and toggle coverage of the exported tops by the suites.
 
 ``python -m cassandra_spec.verif.linecov [--out build/linecov] [SUITES...]`` (``make coverage``)
 
-runs suites with counting on, merges the counts (including earlier runs in the folder), and prints a
-line for each module. A hole is proved unreachable, waived in ``waivers.toml``, or open. Annotated
-sources are in the folder of ``--out``. The command exits with 1 if a hole is open, or a waiver for
-a design of the run covers none.
+The command runs suites with counting on, merges the counts (including earlier runs in the folder),
+and prints a line for each module. A hole is proved unreachable, waived in ``waivers.toml``, or
+open. Annotated sources are in the folder of ``--out``. The command exits with 1 if a hole is open,
+or a waiver for a design of the run covers none.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.toolkit import flags
 from cassandra_spec.toolkit.running import CommandParser, run_command
 from cassandra_spec.toolkit.tables import text_table
 from cassandra_spec.verif.linecov.points import KINDS, Design, Point, designs
@@ -59,11 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.verif.linecov", description=__doc__)
-    parser.add_argument("suites", nargs="*", metavar="SUITES", help=f"of {', '.join(SUITES)}")
-    parser.add_argument("--out", type=Path, default=Path("build/linecov"), help="counts, sources")
-    parser.add_argument("--no-run", action="store_true", help="report what the folder has")
-    parser.add_argument("--seconds", type=int, default=10, help="of a proof (default: %(default)s)")
-    parser.add_argument("--alone", action="store_true", help="prove of each module alone only")
+    text = f"suites to run (default: all): {', '.join(SUITES)}"
+    parser.add_argument("suites", nargs="*", metavar="SUITES", help=text)
+    text = "folder for counts and annotated sources"
+    flags.add_folder(parser, "out", text, "build/linecov")
+    flags.add_switch(parser, "no-run", "report the counts in the folder, without a run")
+    flags.add_count(parser, "seconds", "time limit of a proof", 10)
+    flags.add_switch(parser, "alone", "prove holes of each module alone, not of the whole design")
     return parser
 
 

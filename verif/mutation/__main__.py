@@ -16,7 +16,6 @@ import shutil
 import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from cassandra_spec.toolkit import flags
 from cassandra_spec.toolkit.running import CommandParser, run_command
@@ -39,9 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.verif.mutation", description=__doc__)
-    parser.add_argument("patterns", nargs="*", metavar="PATTERN", help="names of mutations")
-    parser.add_argument("--out", type=Path, default=Path("build/mutation"), help="results and logs")
-    flags.add_jobs(parser, "processes (default 1)")
+    text = "mutations to run, by name (default: all)"
+    parser.add_argument("patterns", nargs="*", metavar="PATTERN", help=text)
+    flags.add_folder(parser, "out", "folder for results and logs", "build/mutation")
+    flags.add_jobs(parser, "worker processes (default 1)")
     flags.add_cluster(parser)
     return parser
 

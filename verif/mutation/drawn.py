@@ -1,13 +1,13 @@
-"""Drawn faults: Yosys's ``mutate`` on the exported decoder and encoder.
+"""Draw faults with Yosys's ``mutate`` in the exported decoder and encoder.
 
 ``python -m cassandra_spec.verif.mutation.drawn [--top decoder|encoder] [--faults 500] [--seed 1]``
 
-draws faults (a bit of a cell's port is stuck, inverted, or inverted by another bit), puts all of
-them into one netlist of word-level cells behind a selecting input, builds that once, and runs the
-batches of :mod:`cassandra_spec.verif.mutation.batches` with each fault until the output differs. A
-survivor is equivalent if ABC proves that its effect never leaves the cells around it
-(:mod:`cassandra_spec.verif.mutation.around`). Other survivors are named, and the command exits with
-1.
+The command draws faults (a bit of a cell's port is stuck, inverted, or inverted by another bit),
+puts all of them into one netlist of word-level cells behind a selecting input, builds that once,
+and runs the batches of :mod:`cassandra_spec.verif.mutation.batches` with each fault until the
+output differs. A survivor is equivalent if ABC proves that its effect never leaves the cells around
+it (:mod:`cassandra_spec.verif.mutation.around`). Other survivors are named, and the command exits
+with 1.
 
 An interrupted run continues: the journal, ``TOP.jsonl`` in the folder of ``--out``, stays valid
 while netlist and faults are the same. It records the batches of each fault, so after a change of
@@ -34,6 +34,7 @@ from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop, to_verilog
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
+from cassandra_spec.toolkit import flags
 from cassandra_spec.toolkit.programs import run_program
 from cassandra_spec.toolkit.running import CommandParser, run_command
 from cassandra_spec.verif.mutation import batches
@@ -276,15 +277,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.verif.mutation.drawn", description=__doc__)
-    parser.add_argument("--top", choices=TOPS, action="append", help="default: both")
+    text = "top to test; repeatable (default: both)"
+    parser.add_argument("--top", choices=TOPS, action="append", help=text)
     parser.add_argument(
-        "--faults", type=int, default=500, help="of each top (default: %(default)s)"
+        "--faults", type=int, default=500, help="number of faults of each top (default 500)"
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the faults and of the payloads")
+    parser.add_argument("--seed", type=int, default=1, help="seed of faults and payloads")
     parser.add_argument(
-        "--seconds", type=int, default=200, help="of a step of a proof (default: %(default)s)"
+        "--seconds", type=int, default=200, help="time limit of a step of a proof (default 200)"
     )
-    parser.add_argument("--out", type=Path, default=Path("build/mutation/drawn"))
+    flags.add_folder(parser, "out", "folder for results", "build/mutation/drawn")
     return parser
 
 

@@ -1,9 +1,9 @@
-"""Soft errors: bit flips in the registers of a decoder or an encoder behind its registers.
+"""Flip bits in the flip-flops of a decoder or an encoder with DMA, and count the outcomes.
 
 Each flip has a number, which with the seed determines some segments, a register, a bit of it and a
 cycle. The segments run to their end, or until nothing moves. Then the peripheral is reset and runs
-other segments, which must come out as without a flip. No burst may ever leave the regions of its
-descriptors.
+other segments, whose output must be that of a run without a flip. No burst may ever leave the
+regions of its descriptors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import dataclasses
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -138,11 +137,11 @@ def table(hits: Sequence[Hit], places: Sequence[tuple[str, int]]) -> str:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.verif.dma.soft_errors", description=__doc__)
-    flags.add_some(parser, "kinds", "default all", KINDS, KINDS)
-    flags.add_count(parser, "flips", "of each kind", 10_000)
+    flags.add_some(parser, "kinds", "tops to test (default: both)", KINDS, KINDS)
+    flags.add_count(parser, "flips", "flips of each top", 10_000)
     flags.add_count(parser, "first", "number of the first flip", 0, low=0)
-    flags.add_count(parser, "seed", "", 1, low=0)
-    parser.add_argument("--document", type=Path, help="put the tables there, too")
+    flags.add_count(parser, "seed", "seed of the flips", 1, low=0)
+    flags.add_file(parser, "document", "also update the tables of this Markdown file")
     return parser
 
 
