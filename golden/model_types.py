@@ -70,6 +70,7 @@ class ModelType:
     """A model type: Llama's names for its tensors, and the operations of its layers."""
 
     name: str  # model_type of a Hugging Face config
+    title: str  # in help and documents
     class_name: str  # in transformers
 
     # GGUF files.
@@ -141,6 +142,7 @@ _GEMMA: Mapping[str, Any] = {
 MODEL_TYPES = (
     ModelType(
         name="llama",
+        title="Llama",
         class_name="LlamaForCausalLM",
         gguf="llama",
         gguf_permuted=True,
@@ -148,6 +150,7 @@ MODEL_TYPES = (
     ),
     ModelType(
         name="qwen2",
+        title="Qwen2",
         class_name="Qwen2ForCausalLM",
         gguf="qwen2",
         own_biases=_BIASED[:3],
@@ -156,6 +159,7 @@ MODEL_TYPES = (
     ),
     ModelType(
         name="qwen3",
+        title="Qwen3",
         class_name="Qwen3ForCausalLM",
         gguf="qwen3",
         gguf_layer={**_GGUF_LAYER, **_GGUF_HEAD_NORMS},
@@ -166,6 +170,7 @@ MODEL_TYPES = (
     ),
     ModelType(
         name="phi3",
+        title="Phi-3",
         class_name="Phi3ForCausalLM",
         gguf="phi3",
         gguf_layer=_GGUF_FUSED,
@@ -177,6 +182,7 @@ MODEL_TYPES = (
     ),
     ModelType(
         name="gemma2",
+        title="Gemma 2",
         class_name="Gemma2ForCausalLM",
         gguf="gemma2",
         gguf_layer={**_GGUF_LAYER, **_GGUF_GEMMA},
@@ -193,6 +199,7 @@ MODEL_TYPES = (
     ),
     ModelType(
         name="gemma3_text",
+        title="Gemma 3 (text)",
         class_name="Gemma3ForCausalLM",
         gguf="gemma3",
         gguf_layer={**_GGUF_LAYER, **_GGUF_HEAD_NORMS, **_GGUF_GEMMA},
@@ -211,6 +218,7 @@ MODEL_TYPES = (
     ),
     ModelType(
         name="granite",
+        title="Granite",
         class_name="GraniteForCausalLM",
         switched_biases={**_ATTENTION_BIAS, "mlp_bias": _BIASED_MLP},
         used=(
@@ -220,6 +228,7 @@ MODEL_TYPES = (
     ),
     ModelType(
         name="olmo2",
+        title="OLMo 2",
         class_name="Olmo2ForCausalLM",
         gguf_layer={**_GGUF_NORMS_AFTER, **_GGUF_HEAD_NORMS},
         switched_biases=_ATTENTION_BIAS,
@@ -228,6 +237,12 @@ MODEL_TYPES = (
         query_key_norms="row",
     ),
 )
+
+
+def titles(*, gguf: bool) -> str:
+    """Return the titles of model types, as ``A, B or C``; ``gguf``: of those with GGUF files."""
+    *first, last = (each.title for each in MODEL_TYPES if each.gguf or not gguf)
+    return f"{', '.join(first)} or {last}"
 
 
 def find_model_type(value: Any, *, field: Literal["name", "gguf"], where: object) -> ModelType:

@@ -10,6 +10,7 @@ import torch
 
 from cassandra_spec.drafting import DRAFT_VIEW, Counters, Proposal, Settings, decode
 from cassandra_spec.golden import Format
+from cassandra_spec.golden.model_types import ModelType, find_model_type
 from cassandra_spec.model.packing.packer import pack_model
 from cassandra_spec.model.speculative import CassandraForCausalLM, KeyValueFormat, PackedLinear
 from cassandra_spec.model.weights.sources import open_source
@@ -61,13 +62,18 @@ def test_a_batch_replies_as_plain_decoding_does(
 def test_what_is_special_is_there(lm: CassandraForCausalLM) -> None:
     layers = lm.network.model.layers
     first = layers[0].self_attn
-    model_type = lm.network.config.model_type
-    query = first.qkv_proj if model_type == "phi3" else first.q_proj
+    kind = _kind(lm)
+    query = first.qkv_proj if kind.fused else first.q_proj
     assert isinstance(query, PackedLinear)
-    assert (query._bias is not None) == (model_type == "qwen2")
-    assert hasattr(first, "k_norm") == (model_type in ("qwen3", "gemma3_text", "olmo2"))
+    assert (query._bias is not None) == bool(kind.own_biases)
+    assert hasattr(first, "k_norm") == (kind.query_key_norms is not None)
     windows = [getattr(layer.self_attn, "sliding_window", None) for layer in layers]
-    assert (WINDOW in windows) == (model_type in ("gemma2", "gemma3_text"))
+    assert WINDOW in windows or kind.windows not in ("alternate", "pattern")
+
+
+def _kind(lm: CassandraForCausalLM) -> ModelType:
+    name = lm.network.config.model_type
+    return find_model_type(name, field="name", where=name)
 
 
 def test_positions_beyond_a_window_are_not_read(lm: CassandraForCausalLM) -> None:
@@ -76,7 +82,7 @@ def test_positions_beyond_a_window_are_not_read(lm: CassandraForCausalLM) -> Non
     session = lm.session(128)
     list(decode(session, PROMPTS[1], Settings(gamma=2, max_tokens=8), Counters()))
     each = lm.costs.position // config.num_hidden_layers
-    kind = "sliding_attention" if config.model_type == "phi3" else "full_attention"
+    kind = "sliding_attention" if _kind(lm).windows == "all" else "full_attention"
     sliding = getattr(config, "layer_types", [kind] * 6).count("sliding_attention")
     assert session.reads(60).bf16 == each * (sliding * WINDOW + (6 - sliding) * 61)
 
