@@ -13,22 +13,22 @@
 
 typedef enum {
     CASSANDRA_OK = 0,
-    CASSANDRA_BUSY,        /* the job goes on: call the step again */
+    CASSANDRA_BUSY,        /* the job continues: call the step again */
     CASSANDRA_NOT_FOUND,   /* ID is not that of the device */
     CASSANDRA_VERSION_BAD, /* the major version of the map is another one */
-    CASSANDRA_ARGUMENT,    /* the device cannot do what the job says; nothing was queued */
+    CASSANDRA_ARGUMENT,    /* the device does not support the job; nothing was queued */
     CASSANDRA_FAULT,       /* the device set causes in ERROR: cassandra_device.fault has them */
     CASSANDRA_NEEDS_RESET  /* pulse rst, probe, and start again */
 } cassandra_status;
 
-/* How registers are accessed: 32-bit accesses at a byte offset, in program order. */
+/* Access to registers: 32 bits at a byte offset, in program order. */
 typedef struct {
     uint32_t (*read)(void* context, uint32_t offset);
     void (*write)(void* context, uint32_t offset, uint32_t value);
     void* context;
 } cassandra_bus;
 
-/* What ERROR said when a job ended with CASSANDRA_FAULT; complete when cassandra_recover() has
+/* Contents of ERROR when a job ended with CASSANDRA_FAULT; complete when cassandra_recover() has
    returned OK, because a read fails before the segment that it belongs to leaves. */
 typedef struct {
     uint32_t causes;  /* ERROR, masks of CASSANDRA_ERROR_... */

@@ -28,7 +28,7 @@
 #define CASSANDRA_VERSION_ENCODES_MASK 0x01000000u /* ro: 1: an encoder; 0: decoders */
 #define CASSANDRA_VERSION_ENCODES(x) (((uint32_t)(x) << CASSANDRA_VERSION_ENCODES_SHIFT) & CASSANDRA_VERSION_ENCODES_MASK)
 
-/* what the decoders can do */
+/* capabilities of the decoders */
 #define CASSANDRA_DECODER 0x08u
 #define CASSANDRA_DECODER_LANES_SHIFT 0u
 #define CASSANDRA_DECODER_LANES_MASK 0x000000ffu /* ro: values in a cycle of one decoder */
@@ -46,7 +46,7 @@
 #define CASSANDRA_DECODER_DECODERS_MASK 0xff000000u /* ro: decoders behind this port */
 #define CASSANDRA_DECODER_DECODERS(x) (((uint32_t)(x) << CASSANDRA_DECODER_DECODERS_SHIFT) & CASSANDRA_DECODER_DECODERS_MASK)
 
-/* how the read master is built */
+/* parameters of the read master */
 #define CASSANDRA_FETCH 0x0cu
 #define CASSANDRA_FETCH_BUS_SHIFT 0u
 #define CASSANDRA_FETCH_BUS_MASK 0x000000ffu /* ro: bytes of a bus word: bases and lengths are multiples of it */
@@ -61,19 +61,19 @@
 #define CASSANDRA_FETCH_SUPERBLOCK_MASK 0xff000000u /* ro: superblock in cache blocks of 128 bytes */
 #define CASSANDRA_FETCH_SUPERBLOCK(x) (((uint32_t)(x) << CASSANDRA_FETCH_SUPERBLOCK_SHIFT) & CASSANDRA_FETCH_SUPERBLOCK_MASK)
 
-/* what runs */
+/* operation of the device */
 #define CASSANDRA_CONTROL 0x10u
 #define CASSANDRA_CONTROL_ENABLE_SHIFT 0u
-#define CASSANDRA_CONTROL_ENABLE_MASK 0x00000001u /* rw: descriptors leave the queue; what has left it is finished in any case */
+#define CASSANDRA_CONTROL_ENABLE_MASK 0x00000001u /* rw: descriptors leave the queue; segments that have left it are finished in any case */
 #define CASSANDRA_CONTROL_ENABLE(x) (((uint32_t)(x) << CASSANDRA_CONTROL_ENABLE_SHIFT) & CASSANDRA_CONTROL_ENABLE_MASK)
 #define CASSANDRA_CONTROL_DROP_SHIFT 1u
-#define CASSANDRA_CONTROL_DROP_MASK 0x00000002u /* wo: empty the queue; only while enable is 0, else it does nothing */
+#define CASSANDRA_CONTROL_DROP_MASK 0x00000002u /* wo: empty the queue; without effect while enable is 1 */
 #define CASSANDRA_CONTROL_DROP(x) (((uint32_t)(x) << CASSANDRA_CONTROL_DROP_SHIFT) & CASSANDRA_CONTROL_DROP_MASK)
 #define CASSANDRA_CONTROL_CLEAR_SHIFT 2u
 #define CASSANDRA_CONTROL_CLEAR_MASK 0x00000004u /* wo: set the counters, and the number of the next segment, to zero */
 #define CASSANDRA_CONTROL_CLEAR(x) (((uint32_t)(x) << CASSANDRA_CONTROL_CLEAR_SHIFT) & CASSANDRA_CONTROL_CLEAR_MASK)
 
-/* what happens now */
+/* current state */
 #define CASSANDRA_STATUS 0x14u
 #define CASSANDRA_STATUS_BUSY_SHIFT 0u
 #define CASSANDRA_STATUS_BUSY_MASK 0x00000001u /* ro: a segment is in the queue or on its way */
@@ -163,10 +163,10 @@
 #define CASSANDRA_ERROR_ENCODE_MISS_MASK 0x00008000u /* w1c: encoder: miss (docs/hardware/encoder.md) */
 #define CASSANDRA_ERROR_ENCODE_MISS(x) (((uint32_t)(x) << CASSANDRA_ERROR_ENCODE_MISS_SHIFT) & CASSANDRA_ERROR_ENCODE_MISS_MASK)
 #define CASSANDRA_ERROR_ROOM_SHIFT 16u
-#define CASSANDRA_ERROR_ROOM_MASK 0x00010000u /* w1c: encoder: a region did not fit its room; what did not fit is not written */
+#define CASSANDRA_ERROR_ROOM_MASK 0x00010000u /* w1c: encoder: a region did not fit its room; the rest is not written */
 #define CASSANDRA_ERROR_ROOM(x) (((uint32_t)(x) << CASSANDRA_ERROR_ROOM_SHIFT) & CASSANDRA_ERROR_ROOM_MASK)
 #define CASSANDRA_ERROR_GUARD_SHIFT 17u
-#define CASSANDRA_ERROR_GUARD_MASK 0x00020000u /* w1c: what is known of a region has changed by itself; it is not accessed any more: reset */
+#define CASSANDRA_ERROR_GUARD_MASK 0x00020000u /* w1c: soft error in a descriptor; memory is not accessed any more: reset the device */
 #define CASSANDRA_ERROR_GUARD(x) (((uint32_t)(x) << CASSANDRA_ERROR_GUARD_SHIFT) & CASSANDRA_ERROR_GUARD_MASK)
 
 /* number of the first flagged segment since ERROR was written: those that left before it */
@@ -241,10 +241,10 @@
 #define CASSANDRA_START_PUSH_MASK 0x00000001u /* wo: 1: queue the segment */
 #define CASSANDRA_START_PUSH(x) (((uint32_t)(x) << CASSANDRA_START_PUSH_SHIFT) & CASSANDRA_START_PUSH_MASK)
 #define CASSANDRA_START_FOLLOW_SHIFT 1u
-#define CASSANDRA_START_FOLLOW_MASK 0x00000002u /* wo: encoder: the regions go behind those of the segment before, with what is left of their room; bases and lengths are not looked at */
+#define CASSANDRA_START_FOLLOW_MASK 0x00000002u /* wo: encoder: the regions follow those of the previous segment, in the rest of their room; bases and lengths are ignored */
 #define CASSANDRA_START_FOLLOW(x) (((uint32_t)(x) << CASSANDRA_START_FOLLOW_SHIFT) & CASSANDRA_START_FOLLOW_MASK)
 
-/* writes an entry of a codebook, from entry 0 up; not while a segment that uses the slot is in the queue or on its way; a write without all byte strobes does nothing */
+/* writes an entry of a codebook, from entry 0 up; not while a segment that uses the slot is in the queue or on its way; a write without all byte strobes is ignored */
 #define CASSANDRA_CODEBOOK 0x54u
 #define CASSANDRA_CODEBOOK_EXPONENT_SHIFT 0u
 #define CASSANDRA_CODEBOOK_EXPONENT_MASK 0x000000ffu /* wo: the exponent */
@@ -304,7 +304,7 @@
 /* segments that left */
 #define CASSANDRA_COUNT_SEGMENTS 0x88u
 
-/* what the encoder can do */
+/* capabilities of the encoder */
 #define CASSANDRA_ENCODER 0x8cu
 #define CASSANDRA_ENCODER_LANES_SHIFT 0u
 #define CASSANDRA_ENCODER_LANES_MASK 0x000000ffu /* ro: values in a cycle */
@@ -352,7 +352,7 @@
 #define CASSANDRA_ENCODE_VECTOR_KEEP_MASK 0x0001ff00u /* rw: k: values kept of each vector; all if not fewer than it has */
 #define CASSANDRA_ENCODE_VECTOR_KEEP(x) (((uint32_t)(x) << CASSANDRA_ENCODE_VECTOR_KEEP_SHIFT) & CASSANDRA_ENCODE_VECTOR_KEEP_MASK)
 
-/* how the write master is built */
+/* parameters of the write master */
 #define CASSANDRA_STORE 0x98u
 #define CASSANDRA_STORE_BUS_SHIFT 0u
 #define CASSANDRA_STORE_BUS_MASK 0x000000ffu /* ro: bytes of a bus word: bases and rooms are multiples of it */
@@ -370,7 +370,7 @@
 /* the oldest segment that is in memory and has not been popped, with 0xa0 to 0xb0 */
 #define CASSANDRA_RESULT 0x9cu
 #define CASSANDRA_RESULT_VALID_SHIFT 0u
-#define CASSANDRA_RESULT_VALID_MASK 0x00000001u /* ro: there is one; without, mask to errors and 0xa0 to 0xb0 mean nothing */
+#define CASSANDRA_RESULT_VALID_MASK 0x00000001u /* ro: a result is there; if 0, mask to errors and 0xa0 to 0xb0 are undefined */
 #define CASSANDRA_RESULT_VALID(x) (((uint32_t)(x) << CASSANDRA_RESULT_VALID_SHIFT) & CASSANDRA_RESULT_VALID_MASK)
 #define CASSANDRA_RESULT_MASK_SHIFT 1u
 #define CASSANDRA_RESULT_MASK_MASK 0x00000002u /* ro: it has a mask stream (bit 0 of its flags in the directory) */
@@ -385,7 +385,7 @@
 #define CASSANDRA_RESULT_ERRORS_MASK 0x00001f00u /* ro: causes of docs/hardware/encoder.md */
 #define CASSANDRA_RESULT_ERRORS(x) (((uint32_t)(x) << CASSANDRA_RESULT_ERRORS_SHIFT) & CASSANDRA_RESULT_ERRORS_MASK)
 #define CASSANDRA_RESULT_POP_SHIFT 13u
-#define CASSANDRA_RESULT_POP_MASK 0x00002000u /* wo: 1: go on to the next; nothing happens if there is none */
+#define CASSANDRA_RESULT_POP_MASK 0x00002000u /* wo: 1: advance to the next result; no effect without one */
 #define CASSANDRA_RESULT_POP(x) (((uint32_t)(x) << CASSANDRA_RESULT_POP_SHIFT) & CASSANDRA_RESULT_POP_MASK)
 #define CASSANDRA_RESULT_WAITING_SHIFT 24u
 #define CASSANDRA_RESULT_WAITING_MASK 0x7f000000u /* ro: segments that wait */
@@ -397,7 +397,7 @@
 /* superblocks of its speculation region */
 #define CASSANDRA_RESULT_SPECULATION_LENGTH 0xa4u
 
-/* likewise, to its verification region */
+/* superblocks from the same base to its verification region */
 #define CASSANDRA_RESULT_VERIFICATION_OFFSET 0xa8u
 
 /* superblocks of its verification region */

@@ -30,7 +30,7 @@ class Tab:
         self._session = {"sessionId": attached["sessionId"]}
 
     def send(self, method: str, **params: Any) -> dict[str, Any]:
-        """An order of the DevTools protocol, and its result."""
+        """Return an order of the DevTools protocol, and its result."""
         number = next(self._numbers)
         order = {"id": number, "method": method, "params": params, **self._session}
         self._orders.write(json.dumps(order).encode() + b"\0")
@@ -56,7 +56,7 @@ class Tab:
         self.wait_for("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     def value(self, code: str) -> Any:
-        """What JavaScript code comes to."""
+        """Return the value of JavaScript code."""
         found = self.send("Runtime.evaluate", expression=code, returnByValue=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
@@ -76,7 +76,7 @@ class Tab:
             self.send("Input.dispatchKeyEvent", type=kind, text=typed, **fields)
 
     def names(self) -> set[tuple[str, str]]:
-        """Roles and names, as assistive technology has them."""
+        """Return roles and names, as assistive technology has them."""
         nodes = self.send("Accessibility.getFullAXTree")["nodes"]
         kept = (node for node in nodes if not node["ignored"] and "name" in node)
         return {(node["role"]["value"], node["name"]["value"]) for node in kept}
@@ -84,7 +84,7 @@ class Tab:
 
 @contextmanager
 def browser() -> Iterator[Tab]:
-    """A tab of a browser of its own; the test is skipped where Chromium is absent."""
+    """Yield a tab of a browser of its own; the test is skipped where Chromium is absent."""
     program = shutil.which("chromium")
     if program is None:
         pytest.skip("chromium is not there: apt install chromium")

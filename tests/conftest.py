@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 # Tests build small models themselves or take the packaged one: nothing is fetched.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-# What earlier runs measured must not change what tests plan.
+# Measurements of earlier runs must not change the plans of tests.
 os.environ["CASSANDRA_HINTS"] = "0"
 # Two test processes share the cores; threads of torch on top of that wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -35,6 +35,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files of the gateware first: they take longest, and the others fill the end of a run."""
+    """Run files of the gateware first: they take longest, and the others fill the end of a run."""
     gateware = Path(__file__).parent / "verif"
     items.sort(key=lambda item: gateware not in item.path.parents)

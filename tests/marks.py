@@ -9,5 +9,5 @@ __all__ = ["slow"]
 
 
 def slow(*values: object) -> ParameterSet:
-    """A set of parameters that only `make test-all` runs."""
+    """Return a set of parameters that only `make test-all` runs."""
     return pytest.param(*values, marks=pytest.mark.slow)

@@ -160,13 +160,13 @@ ENCODE_CAUSES = (
         (f"encode_{name}", f"encoder: {name} (docs/hardware/encoder.md)")
         for name in ENCODE_ERROR_CAUSES
     ),
-    ("room", "encoder: a region did not fit its room; what did not fit is not written"),
+    ("room", "encoder: a region did not fit its room; the rest is not written"),
 )
 """Error causes that only the encoder has."""
 
 _GUARD = (
     "guard",
-    "what is known of a region has changed by itself; it is not accessed any more: reset",
+    "soft error in a descriptor; memory is not accessed any more: reset the device",
 )
 
 IRQ_SOURCES = (
@@ -227,7 +227,7 @@ _RESULTS = (
         "superblocks from the base of the first segment that it follows to its speculation region",
     ),
     ("speculation_length", "superblocks of its speculation region"),
-    ("verification_offset", "likewise, to its verification region"),
+    ("verification_offset", "superblocks from the same base to its verification region"),
     ("verification_length", "superblocks of its verification region"),
     ("saturated", "values of it that were replaced (mx)"),
 )
@@ -249,7 +249,7 @@ REGISTERS = (
     _register(
         "decoder",
         0x08,
-        "what the decoders can do",
+        "capabilities of the decoders",
         _engine(
             "COMMAND",
             "values in a cycle of one decoder",
@@ -257,28 +257,28 @@ REGISTERS = (
         ),
         only="decode",
     ),
-    _register("fetch", 0x0C, "how the read master is built", _master("lengths"), only="decode"),
+    _register("fetch", 0x0C, "parameters of the read master", _master("lengths"), only="decode"),
     _register(
         "control",
         0x10,
-        "what runs",
+        "operation of the device",
         _bits(
             "rw",
             (
                 "enable",
-                "descriptors leave the queue; what has left it is finished in any case",
+                "descriptors leave the queue; segments that have left it are finished in any case",
             ),
         ),
         _bits(
             "wo",
-            ("drop", "empty the queue; only while enable is 0, else it does nothing"),
+            ("drop", "empty the queue; without effect while enable is 1"),
             ("clear", "set the counters, and the number of the next segment, to zero"),
         ),
     ),
     _register(
         "status",
         0x14,
-        "what happens now",
+        "current state",
         _fields(
             "ro",
             ("busy", 1, "a segment is in the queue or on its way"),
@@ -357,8 +357,8 @@ REGISTERS = (
             ("push", "1: queue the segment"),
             (
                 "follow",
-                "encoder: the regions go behind those of the segment before, with what is left of"
-                " their room; bases and lengths are not looked at",
+                "encoder: the regions follow those of the previous segment, in the rest of their"
+                " room; bases and lengths are ignored",
             ),
         ),
     ),
@@ -366,7 +366,7 @@ REGISTERS = (
         "codebook",
         0x54,
         "writes an entry of a codebook, from entry 0 up; not while a segment that uses the"
-        " slot is in the queue or on its way; a write without all byte strobes does nothing",
+        " slot is in the queue or on its way; a write without all byte strobes is ignored",
         _fields(
             "wo",
             ("exponent", 8, "the exponent"),
@@ -414,7 +414,7 @@ REGISTERS = (
     _register(
         "encoder",
         0x8C,
-        "what the encoder can do",
+        "capabilities of the encoder",
         _engine(
             "ENCODE_COMMAND",
             "values in a cycle",
@@ -436,14 +436,14 @@ REGISTERS = (
         _encode_command()[1],
         only="encode",
     ),
-    _register("store", 0x98, "how the write master is built", _master("rooms"), only="encode"),
+    _register("store", 0x98, "parameters of the write master", _master("rooms"), only="encode"),
     _register(
         "result",
         0x9C,
         "the oldest segment that is in memory and has not been popped, with 0xa0 to 0xb0",
         _bits(
             "ro",
-            ("valid", "there is one; without, mask to errors and 0xa0 to 0xb0 mean nothing"),
+            ("valid", "a result is there; if 0, mask to errors and 0xa0 to 0xb0 are undefined"),
         ),
         _unknown(
             *_bits(
@@ -456,7 +456,7 @@ REGISTERS = (
                 "ro", ("errors", len(ENCODE_ERROR_CAUSES), "causes of docs/hardware/encoder.md", 4)
             ),
         ),
-        _bits("wo", ("pop", "1: go on to the next; nothing happens if there is none")),
+        _bits("wo", ("pop", "1: advance to the next result; no effect without one")),
         _fields("ro", ("waiting", 7, "segments that wait", 10)),
         only="encode",
     ),

@@ -22,7 +22,7 @@ from tests.model.tiny import write_model
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small model with prompts and norms."""
+    """Return a small model with prompts and norms."""
     folder = tmp_path_factory.mktemp("bench")
     source = write_model(folder / "model", max_position_embeddings=256)
     (folder / "prompts.txt").write_text("word3 word4 word5\n\n word9\nword7 word80\n")

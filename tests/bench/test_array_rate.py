@@ -12,7 +12,7 @@ from cassandra_spec.verif.dma.rate import Rate
 
 
 def rate(values: int, target: bool) -> Rate:
-    """Two decoders of 16 lanes at half rate that give ``values`` in a cycle of a draft."""
+    """Return two decoders of 16 lanes at half rate that give ``values`` in a cycle of a draft."""
     steady = values // 2 if target else values
     return Rate(values=90, cycles=10, steady_values=steady, steady_cycles=1, words=1)
 

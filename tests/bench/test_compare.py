@@ -270,7 +270,7 @@ def test_the_command_ends_with_what_all_have_answered(
 
 @pytest.fixture(scope="module")
 def table(packed: Path) -> Path:
-    """A table of a few conversations of the model."""
+    """Return a table of a few conversations of the model."""
     file, texts = packed.with_name("table.safetensors"), packed.with_name("text.txt")
     texts.write_text(" ".join(f"word{n % 13}" for n in range(400)))
     command = ["bake-table", str(packed), str(file), "--tokens", "0", "--text", str(texts)]
@@ -299,7 +299,7 @@ def test_a_forced_pass_has_the_figures_of_the_loop_on_smollm2(tmp_path: Path) ->
 
 
 def _hold_to_the_loop(ready: Sequence[Ready], questions: Sequence[Question]) -> None:
-    """All figures of one pass by torch are those of the loop, in all and by category."""
+    """Require that all figures of one pass by torch are those of the loop."""
     looped = Run(ready)
     looped.run(questions, lambda text: None)
     with forced_turns(ready, Answers(), torch=True) as turns:

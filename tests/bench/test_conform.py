@@ -50,7 +50,7 @@ def command(tmp_path: Path) -> list[str]:
 
 
 def report(command: list[str], *ways: str) -> dict[str, Any]:
-    """The report of ``casspec conform``, whose exit code must say the same."""
+    """Return the report of ``casspec conform``, whose exit code must say the same."""
     code = main([*command, *ways])
     body: dict[str, Any] = json.loads(Path(command[command.index("--json") + 1]).read_text())
     assert code == bool(body["differences"] or any(rows["unequal"] for rows in body["rows"]))
@@ -107,7 +107,7 @@ Serve = Callable[[Choice], tuple[Fake, str]]
 
 
 def chat(pieces: list[str], margin: float = 0.5) -> dict[str, Any]:
-    """A choice with log-probabilities."""
+    """Return a choice with log-probabilities."""
     content = [
         {"token": p, "top_logprobs": [{"token": p, "logprob": -0.25}, {"logprob": -0.25 - margin}]}
         for p in pieces
@@ -145,7 +145,7 @@ def test_the_first_different_token_is_found_with_its_margin(
     rounds = Engine.rounds
 
     def lossy(engine: Engine, prompt: Any, settings: Any, counters: Any, **ends: Any) -> Any:
-        """The seventh token of a drafted reply is another one."""
+        """Yield a reply whose seventh token is another one if it was drafted."""
         tokens = list(itertools.chain(*rounds(engine, prompt, settings, counters, **ends)))
         if settings.gamma:
             tokens[6] = 50 if tokens[6] != 50 else 51

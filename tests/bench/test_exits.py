@@ -111,7 +111,7 @@ def test_an_untrained_adapter_changes_nothing_but_the_size() -> None:
 
 
 def _features(tokens: int) -> tuple[Any, Features]:
-    """States from which the last ones follow by a matrix, with a head of ten tokens."""
+    """Return states from which the last ones follow by a matrix, with a head of ten tokens."""
     random = torch.Generator().manual_seed(3)
     states = torch.randn(tokens, 1, 12, generator=random)
     states /= states.square().mean(-1, keepdim=True).sqrt()

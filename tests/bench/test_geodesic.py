@@ -1,4 +1,4 @@
-"""What the HyperTensor papers do to a model without a verifier: residuals, tables, keys, values."""
+"""Methods of the HyperTensor papers without a verifier: residuals, tables, keys, values."""
 
 from __future__ import annotations
 

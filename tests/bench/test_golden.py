@@ -1,4 +1,4 @@
-"""`make bench` runs and prints what it says."""
+"""`make bench` runs and prints its tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the read master makes of a slow memory, beside the closed form that the guide has."""
+"""The read master with a slow memory, beside the closed form of the guide."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.bench.decode.test_shapes import TINY
 def test_long_drafts_pay_where_verifications_are_slow() -> None:
     quick = RoundCosts(where="memory", held=1, read=0, rate=None, draft=1.0, verify=(3.0,) * 16)
     slow = RoundCosts(where="file", held=1, read=1, rate=1.0, draft=1.0, verify=(90.0,) * 16)
-    # Of three quarters: 1.75 tokens in 1 + 3, 2.3125 in 2 + 3, 2.734375 in 3 + 3.
+    # At a rate of three quarters: 1.75 tokens in 1 + 3, 2.3125 in 2 + 3, 2.734375 in 3 + 3.
     assert quick.tokens_per_second(2, 0.75) == pytest.approx(2.3125 / 5)
     assert quick.best(0.75) == 2
     assert slow.best(0.75) > 8

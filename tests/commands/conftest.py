@@ -35,7 +35,7 @@ def _native_library() -> None:
 
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A packed model that has room for a long reply, and nothing that ends it."""
+    """Return a packed model that has room for a long reply, and nothing that ends it."""
     place = tmp_path_factory.mktemp("roomy")
     size = {"max_position_embeddings": 1 << 15, "eos_token_id": None, "bos_token_id": None}
     source = write_model(place / "plain", **size)  # type: ignore[arg-type]

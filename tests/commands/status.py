@@ -12,7 +12,7 @@ Output = pytest.CaptureFixture[str]
 
 
 def status_of(*words: str) -> int:
-    """The exit code of ``casspec WORDS``."""
+    """Return the exit code of ``casspec WORDS``."""
     try:
         return main(words)
     except SystemExit as error:
@@ -20,7 +20,7 @@ def status_of(*words: str) -> int:
 
 
 def error_of(output: Output, *words: str) -> str:
-    """The line of a command that must fail in the way that bad input does."""
+    """Return the line of a command that must fail in the way that bad input does."""
     assert status_of(*words) == 2
     out, err = output.readouterr()
     assert out == ""

@@ -1,4 +1,4 @@
-"""Nothing that a file, a flag or a terminal says ends a command with a traceback."""
+"""A command never ends with a traceback, whatever a file, a flag or a terminal contains."""
 
 from __future__ import annotations
 

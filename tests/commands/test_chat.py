@@ -29,7 +29,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def reply_to(packed: Path, capsys: pytest.CaptureFixture[str], prompt: str) -> str:
-    """The reply to the text that the chat template should make."""
+    """Return the reply to the text that the chat template should make."""
     command = ["generate", str(packed), "--raw", "--json", "--prompt", prompt, *FLAGS]
     assert main(command) == 0
     text: str = json.loads(capsys.readouterr().out)["texts"][0]

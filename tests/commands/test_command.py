@@ -29,7 +29,7 @@ LINEAR = "model.layers.1.mlp.down_proj.weight"
 
 
 def _words(*arguments: object) -> list[str]:
-    """A command with ``--jobs 1`` where it takes it; packs in unary unless it says how."""
+    """Return a command with ``--jobs 1`` where it takes it; packs in unary unless it says how."""
     words = [str(argument) for argument in arguments]
     if words[0] == "pack" and not {"--scheme", "--preset", "--recipe"} & set(words):
         words += ["--scheme", "unary"]
@@ -41,7 +41,7 @@ def run(*arguments: object) -> int:
 
 
 def error_of(output: Output, *arguments: object) -> str:
-    """The error of a command that must fail in the way that bad input does."""
+    """Return the error of a command that must fail in the way that bad input does."""
     quiet = ["--quiet"] if arguments[0] in ("pack", "unpack") else []
     return status.error_of(output, *_words(*arguments, *quiet))
 

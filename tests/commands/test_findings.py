@@ -1,4 +1,4 @@
-"""What hostile files once made of a command other than one line and exit code 2."""
+"""Hostile files that once caused more than one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def in_packed(change: Change) -> Change:
 
 
 def described(change: Callable[[dict[str, Any], dict[str, Any]], object]) -> Change:
-    """The description of the packed file changed, its checksum made right."""
+    """Return the description of the packed file changed, its checksum made right."""
     return lambda folder: rewrite(folder / "packed/model.safetensors", change)
 
 
@@ -53,7 +53,7 @@ def template(text: str) -> Change:
 
 
 def both(header: dict[str, Any]) -> dict[str, Any]:
-    """An entry that says of a part of a packed tensor that it is plain."""
+    """Return an entry that declares a part of a packed tensor as plain."""
     return {"dtype": "U32", "shape": header[f"{LAYER}.directory"]["shape"], "crc32": 0}
 
 

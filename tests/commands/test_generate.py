@@ -207,7 +207,7 @@ def test_a_system_prompt_goes_before_and_raw_has_no_template(
 
 @pytest.fixture(scope="module")
 def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A packed model that has room for a long reply, and nothing that ends it."""
+    """Return a packed model that has room for a long reply, and nothing that ends it."""
     place = tmp_path_factory.mktemp("endless")
     size = {"max_position_embeddings": 1 << 16, "eos_token_id": None, "bos_token_id": None}
     source = write_model(place / "plain", **size)  # type: ignore[arg-type]

@@ -62,7 +62,7 @@ def test_all_variants_answer_all_turns_that_fit(
 def test_a_table_is_measured_along_known_replies(
     packed: Path, table: Path, questions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Beside the loop: the low chain alone drafts what the table says first."""
+    """Beside the loop, the low chain alone drafts the table's first candidates."""
     command = ["bench", "tables", str(packed), str(table), "--questions", str(questions)]
     options = ["--max-tokens", "12", "--threads", "1", "--quiet", "--json", str(tmp_path / "j")]
     assert main([*command, *options]) == 0
@@ -146,7 +146,7 @@ def test_a_table_is_for_every_packing_of_models_with_its_tokenizer(
 
 @pytest.fixture
 def protocol(packed: Path, table: Path, tmp_path: Path) -> list[str]:
-    """``casspec bench spec-bench`` of questions of three categories, one of which does not fit."""
+    """Write questions of three categories, one too long, and return the command to run them."""
     turns = {"writing": ["one two", "and then"], "coding": ["three"], "rag": ["four " * 200, "x"]}
     lines = [json.dumps({"category": name, "turns": texts}) for name, texts in turns.items()]
     (tmp_path / "question.jsonl").write_text("\n".join(lines))

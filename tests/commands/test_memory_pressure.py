@@ -68,7 +68,7 @@ def run_limited(room: int, *words: object) -> tuple[int, str, list[str]]:
 
 
 def run_out_of_memory(*words: object) -> tuple[str, list[str]]:
-    """Outputs of a run in which the command met the limit, and no library that aborts there.
+    """Return outputs of a run in which the command met the limit, and no library aborted.
 
     Which allocation is the first that fails is a matter of chance. A library in C++ may end the
     process; that is a signal, never another status, and soon another run is met by the command.
@@ -122,7 +122,7 @@ def ask_native() -> NoReturn:
 
 @pytest.fixture(params=["torch", "native"])
 def opened(packed: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any, str]]:
-    """A backend, and where its rounds can be made to fail: an object and a name."""
+    """Yield a backend, and where its rounds can be made to fail: an object and a name."""
     if request.param == "torch":
         yield CassandraForCausalLM.from_pretrained(packed), causal_lm.ModelSession, "target"
         return

@@ -1,4 +1,4 @@
-"""``casspec pack --preset``, and what the command says of shapes."""
+"""``casspec pack --preset``, and the command's notes about shapes."""
 
 from __future__ import annotations
 

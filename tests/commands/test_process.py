@@ -23,7 +23,7 @@ LARGE = 1 << 18  # tokens, whose head takes seconds to pack
 
 @pytest.fixture
 def large(own_llama: Path) -> Path:
-    """A model whose head takes long enough to be interrupted."""
+    """Return a model whose head takes long enough to be interrupted."""
     size = tensors_of(own_llama)["lm_head.weight"].shape[1]
     generator = torch.Generator().manual_seed(1)
     head = torch.randn((LARGE, size), generator=generator).to(torch.bfloat16)
@@ -116,7 +116,7 @@ def wait_for_parts(folder: Path, process: subprocess.Popen[str]) -> None:
 def test_an_interrupt(
     large: Path, tmp_path: Path, number: int, code: int, line: str, jobs: int
 ) -> None:
-    """As from a terminal: an interrupt goes to the workers, too."""
+    """An interrupt from a terminal reaches the workers, too."""
     command = [*COMMAND, "pack", str(large), str(tmp_path / "p"), *UNARY, "--jobs", str(jobs)]
     with subprocess.Popen(
         command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -60,7 +60,7 @@ def naive_reply(
     prompt: Sequence[int],
     settings: Settings,
 ) -> tuple[list[int], list[Score]]:
-    """The tokens of a reply and their log-probabilities.
+    """Return the tokens of a reply and their log-probabilities.
 
     One token after another, each from the row after all before it, by processors that begin anew
     and take the whole reply so far.
@@ -96,7 +96,7 @@ def naive_score(row: NDArray[np.float32], token: int, count: int) -> Score:
 
 
 def require_close(found: Score, expected: Score) -> None:
-    """The same tokens with the same log-probabilities, but for roundings of float32."""
+    """Require equal tokens and log-probabilities, but for roundings of float32."""
     assert found.logprob == pytest.approx(expected.logprob, abs=2e-6, rel=2e-6)
     assert [token for token, _ in found.top] == [token for token, _ in expected.top]
     values = [value for _, value in expected.top]

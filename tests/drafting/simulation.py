@@ -54,14 +54,14 @@ class Machine:
     window: int = 1024
 
     def seconds(self, *, draft: bool, rows: int, position: int) -> float:
-        """Seconds of one pass."""
+        """Return seconds of one pass."""
         named = self.draft if draft else self.verify
         seen = min(position, self.window) if draft else position
         base = float(np.interp(rows, list(named), list(named.values())))
         return base + self.slope * rows * seen / 1000
 
     def timed(self, outcome: Outcome, position: int = 0) -> Outcome:
-        """An outcome with the times of its passes."""
+        """Return an outcome with the times of its passes."""
         passes = (
             dataclasses.replace(
                 each, seconds=self.seconds(draft=True, rows=each.rows, position=position)
@@ -76,7 +76,7 @@ class Machine:
 
 
 class Record:
-    """What is right at each place of a text: a :class:`View` and a table along it."""
+    """Right tokens at each place of a text, with a :class:`View` and a table along it."""
 
     STRANGE = -1_000_000  # tokens below this are second-best ones
 
@@ -102,7 +102,7 @@ class Record:
         return found
 
     def candidates(self, tail: Sequence[int]) -> list[tuple[int, float]]:
-        """The low drafter's one candidate after the last token."""
+        """Return the low drafter's one candidate after the last token."""
         place = tail[-1] + 1
         if not 0 < place < len(self.lows):
             return []
@@ -126,7 +126,7 @@ class Record:
 
 @dataclasses.dataclass(frozen=True)
 class Played:
-    """What rounds along a record came to."""
+    """Totals of rounds along a record."""
 
     seconds: float
     tokens: int

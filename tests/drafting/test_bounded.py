@@ -78,7 +78,7 @@ def test_a_child_that_dies_is_an_error_and_the_next_request_has_another_one() ->
 
 @pytest.fixture
 def children(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Processes that were forked."""
+    """Return processes that were forked."""
     found, fork = [], os.fork
 
     def recorded() -> int:

@@ -21,7 +21,7 @@ TOKENS = st.sampled_from([END, *sorted(set(ids(TOKENIZER, 'ababnac{"ab": b}xa'))
 
 @st.composite
 def trees(draw: st.DrawFn) -> list[Node]:
-    """Nodes of any shape, in the order of their parents."""
+    """Return nodes of any shape, in the order of their parents."""
     made: list[Node] = []
     for at in range(draw(st.integers(0, 8))):
         made.append(Node(draw(TOKENS), draw(st.integers(ROOT, at - 1)), 0.5, "model"))
@@ -33,7 +33,7 @@ def path(nodes: list[Node] | tuple[Node, ...], at: int) -> tuple[int, ...]:
 
 
 def place(state: GrammarState, tokens: tuple[int, ...]) -> GrammarState | None:
-    """The place after tokens, from the beginning; None if one of them is not allowed."""
+    """Return the place after tokens, from the beginning; None if one of them is not allowed."""
     found: GrammarState | None = state.copy()
     for token in tokens:
         found = found.after(token) if found else None

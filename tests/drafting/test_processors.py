@@ -27,7 +27,7 @@ NUMBERS = st.floats(-3, 3, width=32)
 
 
 def rows(seed: int) -> dict[tuple[int, ...], np.ndarray]:
-    """A target: the row after each sequence of tokens, made when it is asked for."""
+    """Return a target: the row after each sequence of tokens, made when it is asked for."""
 
     class Rows(dict[tuple[int, ...], np.ndarray]):
         def __missing__(self, key: tuple[int, ...]) -> np.ndarray:
@@ -87,7 +87,7 @@ def test_a_bias_is_added() -> None:
 def test_a_chooser_walks_as_plain_decoding(
     seed: int, processors: tuple, sampled: bool, stop: int, data: st.DataObject
 ) -> None:
-    """Over random trees, and chains where tokens are drawn, of which some tokens are right."""
+    """A chooser walks over random trees, and over chains of drawn tokens; some tokens are right."""
     processors = tuple(each for each in processors if not isinstance(each, Bias))
     sampling = Sampling(temperature=1.0, min_p=0.05) if sampled else Sampling()
     target, prompt = rows(seed), [1, 2]

@@ -92,7 +92,7 @@ def test_what_low_nodes_promise_counts_from_where_they_begin() -> None:
 
 
 def outcome(drafted: int, accepted: int, source: str = DRAFT_VIEW, **parts: Any) -> Outcome:
-    """A chain of one source, with a pass for each token of the draft view."""
+    """Return a chain of one source, with a pass for each token of the draft view."""
     chain = Proposal.chain(range(drafted), [1.0] * drafted, source)
     passes = (DraftPass(at, 1, 0.25) for at in range(drafted * (source == DRAFT_VIEW)))
     proposal = dataclasses.replace(chain, passes=tuple(passes))

@@ -25,7 +25,7 @@ def chi_square(tokens: list[int], expected: np.ndarray) -> float:
 
 
 def rounds(random: np.random.Generator, *, mistake: bool = False) -> list[list[int]]:
-    """Tokens of many rounds of gamma = 2 with fixed distributions."""
+    """Return tokens of many rounds of gamma = 2 with fixed distributions."""
     found = []
     for _ in range(DRAWS):
         drafted = [draw(row, random) for row in Q]

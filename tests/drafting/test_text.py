@@ -20,7 +20,7 @@ class Letters:
 
 
 def grow(tokens: list[int], *stops: str) -> tuple[list[bool], list[str], str]:
-    """What each token says, what is shown after it, and the text."""
+    """Return the result of each token, the text shown after it, and the whole text."""
     text = ReplyText(Letters(), stops)
     ends, shown = [], []
     for token in tokens:
@@ -77,7 +77,7 @@ def test_pieces_make_the_text(tokens: list[int], stops: list[str]) -> None:
 
 
 class Template(Letters):
-    """The same with a chat template; it makes a token of each character."""
+    """A tokenizer with a chat template; it makes a token of each character."""
 
     def __init__(self, template: str | None, *, bos: int | None = None) -> None:
         self.chat_template, self.bos_token_id, self.eos_token_id = template, bos, None

@@ -52,7 +52,7 @@ class Model:
         self.enabled = False
 
     def read(self, offset: int) -> int:
-        """A register, as software sees it; KeyError for an address that the device lacks."""
+        """Return a register, as software sees it; KeyError for an address that the device lacks."""
         top = "encode" if self.encodes else "decode"
         [register] = [one for one in REGISTERS if one.offset == offset and top in one.tops]
         if register.name == "status":

@@ -1,7 +1,7 @@
 """Run the campaigns of :mod:`tests.fuzz.cases` for some seconds and print counts (``make fuzz``).
 
 Cases are numbered, and the number is the seed: ``--case NAME NUMBER`` runs one again. They run in a
-child process; one that crashes or hangs is counted, and the campaign goes on behind it.
+child process; one that crashes or hangs is counted, and the campaign continues.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _limit_time(seconds: int) -> None:
 
 
 def campaign(name: str, first: int, seconds: float, base: Path) -> tuple[Counter[str], list[str]]:
-    """Outcomes counted, and what is wrong."""
+    """Return outcomes counted, and what is wrong."""
     counts: Counter[str] = Counter()
     wrong: list[str] = []
     end, number = time.monotonic() + seconds, first

@@ -54,7 +54,7 @@ VALUES: tuple[Any, ...] = (None, True, "", "x", "\0", "é" * 50, 0.5, -0.0, 1e30
 
 
 def prepare(folder: Path) -> None:
-    """The files that cases damage, and the native library, made once."""
+    """Make the files that cases damage, and the native library."""
     load()
     write_model(folder / "model")
     write_gguf(folder / "model.gguf", folder / "model")
@@ -64,7 +64,7 @@ def prepare(folder: Path) -> None:
 
 
 def checked(action: Callable[[], object]) -> str:
-    """An action that may be refused in one line."""
+    """Run an action that may be refused in one line."""
     try:
         action()
     except CassandraError as error:
@@ -98,7 +98,7 @@ def damaged(data: bytes, rng: random.Random, first: int = 0, last: int | None = 
 
 
 def mutated(value: Any, rng: random.Random) -> Any:
-    """A JSON value with one thing in it changed, removed or added."""
+    """Return a JSON value with one thing in it changed, removed or added."""
     if isinstance(value, dict) and value and rng.random() < 0.9:
         key = rng.choice(list(value))
         changed = dict(value)
@@ -119,7 +119,7 @@ def mutated(value: Any, rng: random.Random) -> Any:
 
 
 def packed_file(rng: random.Random, base: Path, room: Path) -> str:
-    """A packed file with damage in its header, its description (sealed again) or its data."""
+    """Read a packed file with damage in its header, its description (sealed again) or its data."""
     data = (base / "packed/model.safetensors").read_bytes()
     (size,) = struct.unpack("<Q", data[:8])
     match rng.randrange(3):
@@ -197,7 +197,7 @@ def _judged(decode: Callable[[Packed], Any], packed: Packed) -> object:
 
 
 def engine_memory(rng: random.Random, base: Path, room: Path) -> str:
-    """Bits of the weights of an engine flip while it replies, and back."""
+    """Flip bits of an engine's weights while it replies, and back."""
     options: dict[str, Any] = {"threads": rng.randint(1, 2), "target": rng.choice(TARGETS)}
     options["pin"] = False
     with Engine.from_packed(base / "packed", **options, verify=True) as engine:
@@ -207,7 +207,7 @@ def engine_memory(rng: random.Random, base: Path, room: Path) -> str:
 
 
 def gguf_file(rng: random.Random, base: Path, room: Path) -> str:
-    """A GGUF file with damage, mostly in its header."""
+    """Read a GGUF file with damage, mostly in its header."""
     data = (base / "model.gguf").read_bytes()
     path = room / "model.gguf"
     path.write_bytes(damaged(data, rng, 0, 1500 if rng.random() < 0.8 else None))
@@ -221,13 +221,13 @@ def gguf_file(rng: random.Random, base: Path, room: Path) -> str:
 
 
 def generate(source: Path, rng: random.Random) -> list[object]:
-    """A short reply, with either backend."""
+    """Return the arguments of a short reply, with either backend."""
     backend = rng.choice(("torch", "native", "auto"))
     return [source, "--prompt", "word5", "--max-tokens", "2", "--backend", backend]
 
 
 def directory(rng: random.Random, base: Path, room: Path) -> str:
-    """A packed or plain directory with one damaged file, through the commands."""
+    """Run a command on a packed or plain directory with one damaged file."""
     kind = rng.choice(("model", "packed"))
     source = room / kind
     shutil.copytree(base / kind, source)
@@ -263,7 +263,7 @@ WORDS = ("", "x", "-1", "0", "nan", "inf", "1e400", "9" * 40, "9" * 5000, "0x10"
 
 
 def flags(rng: random.Random, base: Path, room: Path) -> str:
-    """Commands with flags of odd values."""
+    """Run a command with flags of odd values."""
     name = rng.choice(list(FLAGS))
     places: dict[str, list[object]] = {
         "generate": generate(base / "packed", rng),
@@ -277,7 +277,7 @@ def flags(rng: random.Random, base: Path, room: Path) -> str:
 
 
 def requests(rng: random.Random, base: Path, room: Path) -> str:
-    """Requests of odd fields: each is refused by name, or its replies are those without drafts."""
+    """Send requests of odd fields: each is refused by name, or replies as without drafts."""
     accepted = 0
     with opened(base / "bytes/packed") as client:
         for _ in range(REQUESTS):
@@ -294,7 +294,7 @@ def requests(rng: random.Random, base: Path, room: Path) -> str:
 
 
 def command(argv: list[object]) -> str:
-    """A command ends with 0, or with 2 and one line that is not too long."""
+    """Run a command, which must end with 0, or with 2 and one line that is not too long."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:

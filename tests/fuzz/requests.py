@@ -106,7 +106,7 @@ PROMPTS: tuple[Any, ...] = ("word5 word9", [7, 9, 13], ["word3", "word4"], [[5],
 
 @contextlib.contextmanager
 def opened(packed: Path) -> Iterator[TestClient]:
-    """A client of a server in this process; an exception in the server is raised here."""
+    """Yield a client of a server in this process; an exception in the server is raised here."""
     opening = Opening(threads=1, sequences=SLOTS, context=512)
     drafts = Settings(gamma=4, draft="hybrid", stop_tokens=frozenset({END}))
     with BACKENDS["native"](packed, opening, drafts) as backend:
@@ -132,7 +132,7 @@ def opened(packed: Path) -> Iterator[TestClient]:
 
 
 def body_of(kind: str, rng: random.Random) -> dict[str, Any]:
-    """A request with some fields, most of which go together."""
+    """Return a request with some fields that mostly go together."""
     known = FIELDS[kind]
     fields = rng.sample(sorted(known), rng.randrange(len(known)))
     body = {name: rng.choice(known[name]) for name in ["model", *fields]}
@@ -146,7 +146,7 @@ def body_of(kind: str, rng: random.Random) -> dict[str, Any]:
 
 
 def ask(client: TestClient, kind: str, body: Any) -> list[Any] | None:
-    """The choices of an answer, of all pieces of a stream; None if the request was refused."""
+    """Return the choices of an answer or of a whole stream; None if the request was refused."""
     answer = client.post(f"/v1/{kind}", content=json.dumps(body).encode(), headers=HEADERS)
     if answer.status_code in (400, 404, 413):
         error = answer.json()["error"]
@@ -169,7 +169,7 @@ HEADERS = {"Content-Type": "application/json"}
 
 
 def choice_of(response: dict[str, Any]) -> dict[str, Any]:
-    """A response as the choice of a chat."""
+    """Return a response as the choice of a chat."""
     output, status = response["output"], response["status"]
     assert status in ("completed", "incomplete"), response
     texts = [item["content"][0]["text"] for item in output if item["type"] == "message"]
@@ -180,7 +180,7 @@ def choice_of(response: dict[str, Any]) -> dict[str, Any]:
 
 
 def ask_plainly(client: TestClient, kind: str, body: dict[str, Any]) -> list[Any] | None:
-    """The choices of an answer without drafts; a response is asked for as a chat."""
+    """Return the choices of an answer without drafts; a response is asked for as a chat."""
     if kind == "responses":
         chat = read_request(ResponsesRequest, json.dumps(body).encode()).chat
         body = chat.model_dump(by_alias=True, exclude_unset=True)

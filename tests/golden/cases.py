@@ -35,7 +35,7 @@ class Case:
 
 @st.composite
 def formats(draw: st.DrawFn, scheme: str | None = None) -> Format:
-    """Every field of a format, with segments of at most 256 values."""
+    """Return every field of a format, with segments of at most 256 values."""
     chosen = scheme or draw(st.sampled_from(["unary", "mx", "exact"]))
     beat = draw(st.sampled_from([8, 16, 32]))
     group = beat * draw(st.sampled_from([1, 2, 4]))
@@ -59,7 +59,7 @@ def formats(draw: st.DrawFn, scheme: str | None = None) -> Format:
 
 
 def counts(format: Format) -> st.SearchStrategy[int]:
-    """Sizes at which something changes, and others."""
+    """Return sizes at which something changes, and others."""
     edges = [0, 1, 31, 32, 33]
     for multiple in (format.beat, format.group, format.segment, 2 * format.segment):
         edges += [multiple - 1, multiple, multiple + 1]
@@ -88,7 +88,7 @@ def _mask(rng: np.random.Generator, count: int, density: float) -> Flags:
 
 @st.composite
 def cases(draw: st.DrawFn, scheme: str | None = None) -> Case:
-    """Arguments that ``encode`` accepts."""
+    """Return arguments that ``encode`` accepts."""
     format = draw(formats(scheme))
     count = draw(counts(format))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))

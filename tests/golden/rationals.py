@@ -13,30 +13,30 @@ from cassandra_spec.golden import Format
 
 
 def rational(pattern: int) -> Fraction:
-    """The number that a finite BF16 pattern stands for."""
+    """Return the number that a finite BF16 pattern stands for."""
     (number,) = struct.unpack("<f", struct.pack("<I", pattern << 16))
     return Fraction(number)
 
 
 def unit(group: int) -> Fraction:
-    """What a magnitude of 1 stands for in a group of exponent ``group``."""
+    """Return the number of a magnitude of 1 in a group of exponent ``group``."""
     return Fraction(2) ** (group - 134)
 
 
 def magnitude(number: Fraction, group: int, format: Format) -> int:
-    """The number in units, rounded (mx) or cut off (exact), and saturated."""
+    """Return the number in units, rounded (mx) or cut off (exact), and saturated."""
     step = 2 ** (8 - format.significand)
     steps = abs(number) / (step * unit(group))
     return step * min(round(steps) if format.scheme == "mx" else int(steps), 256 // step - 1)
 
 
 def draft_magnitude(number: Fraction, group: int, format: Format) -> int:
-    """The magnitude with the fill in place of its low bits."""
+    """Return the magnitude with the fill in place of its low bits."""
     step = 1 << format.truncated
     fill = step // 2 if format.fill == "midpoint" else 0
     return magnitude(number, group, format) // step * step + fill
 
 
 def draft(number: Fraction, group: int, format: Format) -> Fraction:
-    """The draft's distance from zero."""
+    """Return the draft's distance from zero."""
     return draft_magnitude(number, group, format) * unit(group)

@@ -181,7 +181,7 @@ def _changed(packed: Packed, region: str, place: int, octet: int) -> Packed:
 
 
 def broken_of_each_cause() -> dict[str, Packed]:
-    """One small tensor for each cause that is not a matter of length."""
+    """Return one small tensor for each cause that is not a matter of length."""
     unary = _one_segment(Format(), [0x3F80] * 16)
     coded = _one_segment(
         Format(pruned_exponent="coded"), [0x3F80] * 16, kept=np.zeros(16, dtype=np.bool_)

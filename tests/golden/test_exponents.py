@@ -27,7 +27,7 @@ Weights = NDArray[np.unsignedinteger]
 
 
 def cut(number: Fraction, group: int) -> Fraction:
-    """What is left of a number above a 256th of the unit."""
+    """Return the rest of a number above a 256th of the unit."""
     grain = unit(group) / 256
     return abs(number) // grain * grain
 

@@ -1,4 +1,4 @@
-"""What section 6 promises of the schedule, and what memory a long tensor takes."""
+"""Promises of section 6 about the schedule, and the memory of a long tensor."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from cassandra_spec.golden.packed import Values
 
 
 def naive(values: list[int], vector: int, keep: int) -> list[bool]:
-    """A value is kept if fewer than ``keep`` of its vector go before it."""
+    """Return a mask: a value is kept if fewer than ``keep`` of its vector precede it."""
     kept = []
     for place, value in enumerate(values):
         start = place // vector * vector

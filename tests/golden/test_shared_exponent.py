@@ -16,7 +16,7 @@ from tests.golden.rationals import draft, magnitude, rational, unit
 
 
 def group_of(values: NDArray[np.uint16], kept: NDArray[np.bool_], scheme: str) -> int:
-    """The default group exponent: the least whose magnitudes are all below 256."""
+    """Return the default group exponent: the least whose magnitudes are all below 256."""
     chosen = [rational(int(v)) for v in values[kept] if (v & 0x7F80) != 0x7F80]
     subnormal = any(0 < abs(number) < Fraction(2) ** -126 for number in chosen)
     group = 9 if subnormal and scheme == "exact" else 1
@@ -26,7 +26,7 @@ def group_of(values: NDArray[np.uint16], kept: NDArray[np.bool_], scheme: str) -
 
 
 def groups_of(case: Case) -> list[int]:
-    """The group exponent of every value."""
+    """Return the group exponent of every value."""
     size = case.format.group
     kept = case.options.get("kept", np.ones(case.values.size, dtype=np.bool_))
     chosen = case.options.get("group_exponents")
@@ -95,7 +95,7 @@ def group_saturates(value: int, group: int) -> bool:
 
 
 def test_mx_leaves_a_value_alone_that_is_a_multiple_of_its_unit() -> None:
-    """So a group of values of one exponent is exact, and so is a group that is packed again."""
+    """A group of values of one exponent is therefore exact, as is a group that is packed again."""
     format = Format(scheme="mx", segment=4096)
     for row in FINITE.reshape(-1, 128)[::21]:  # values of one sign and exponent
         np.testing.assert_array_equal(decode_target(encode(row.copy(), format)), row)
@@ -124,7 +124,7 @@ def test_a_narrow_significand_is_a_signed_integer_with_a_shared_scale(
 
 
 def test_a_narrow_target_packed_with_all_bits_stays_the_same() -> None:
-    """So a reader of whole significands has a way to it."""
+    """A reader of whole significands can therefore read it."""
     narrow = Format(scheme="mx", significand=7, segment=4096)
     once = encode(np.random.default_rng(0).permutation(FINITE), narrow)
     again = encode(decode_target(once), Format(scheme="mx", segment=4096))

@@ -12,7 +12,7 @@ from cassandra_spec.golden.arrays.unary import count_chunk, parallel_decode, reo
 
 
 def code(ranks: list[int]) -> list[int]:
-    """Chunks of the codes, completed with zeros."""
+    """Return chunks of the codes, completed with zeros."""
     bits = [bit for rank in ranks for bit in [0] * rank + [1]]
     bits += [0] * (-len(bits) % 8)
     return [sum(bits[i + j] << j for j in range(8)) for i in range(0, len(bits), 8)]

@@ -26,7 +26,7 @@ FORMATS = {
 
 
 def table(text: str, columns: int) -> list[list[str]]:
-    """Rows of the first table of ``columns`` columns, its head left out."""
+    """Return rows of the first table of ``columns`` columns, its head left out."""
     found: list[list[str]] = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]

@@ -28,7 +28,7 @@ def test_relative_links_lead_to_files(document: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """Anchors of a page's headings, as GitHub makes them."""
+    """Return anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", text).strip().lower().replace(" ", "-") for text in headings}
 
@@ -67,7 +67,7 @@ def test_pages_that_sources_name_exist() -> None:
 
 
 def code(document: Path) -> Iterator[str]:
-    """Every piece of inline code and every line of an indented or fenced block."""
+    """Yield every piece of inline code and every line of an indented or fenced block."""
     text = document.read_text(encoding="utf-8")
     yield from re.findall(r"`([^`\n]+)`", text)
     yield from (line.strip() for line in text.splitlines() if line.startswith("    "))
@@ -76,7 +76,7 @@ def code(document: Path) -> Iterator[str]:
 
 
 def missing_files(document: Path) -> Iterator[str]:
-    """Paths that no file has; a path may leave out the folders in front."""
+    """Yield paths that no file has; a path may leave out the folders in front."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"],
         cwd=ROOT,
@@ -97,7 +97,7 @@ def missing_files(document: Path) -> Iterator[str]:
 
 
 def missing_modules(document: Path) -> Iterator[str]:
-    """Modules, and names in them, that the package does not have."""
+    """Yield modules, and names in them, that the package does not have."""
     for name in re.findall(r"\bcassandra_spec\.[\w.]*\w", document.read_text(encoding="utf-8")):
         place, rest = ROOT / "cassandra_spec", name.split(".")[1:]
         while rest and (place / rest[0]).is_dir():
@@ -112,7 +112,7 @@ def missing_modules(document: Path) -> Iterator[str]:
 
 
 def parser_of(words: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:
-    """The parser of the subcommand that these words name, and the words after it."""
+    """Return the parser of the subcommand that these words name, and the words after it."""
     parser, rest = build_parser(), list(words)
     while True:
         actions = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
@@ -122,7 +122,7 @@ def parser_of(words: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:
 
 
 def wrong_commands(document: Path) -> Iterator[str]:
-    """Subcommands and options of ``casspec`` that do not exist."""
+    """Yield subcommands and options of ``casspec`` that do not exist."""
     for piece in code(document):
         for call in re.findall(r"(?:^|[ /])casspec ([^#|;`]+)", piece):
             parser, rest = parser_of(call.split())
@@ -134,7 +134,7 @@ def wrong_commands(document: Path) -> Iterator[str]:
 
 
 def wrong_targets(document: Path) -> Iterator[str]:
-    """Targets of ``make`` that do not exist."""
+    """Yield targets of ``make`` that do not exist."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     for piece in code(document):
@@ -151,7 +151,7 @@ def test_what_a_document_names_exists(document: Path) -> None:
 
 
 def test_tests_that_documents_select_exist() -> None:
-    """What ``make test ARGS="..."`` of a document names, pytest finds."""
+    """Pytest finds the tests that ``make test ARGS="..."`` of a document names."""
     calls = {
         (match[1], match[2])
         for document in DOCUMENTS

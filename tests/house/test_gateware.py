@@ -1,4 +1,4 @@
-"""How gateware is written: what a component has is made in its constructor."""
+"""Gateware makes the attributes of a component in its constructor."""
 
 from __future__ import annotations
 

@@ -32,9 +32,9 @@ ALLOWED: dict[str, set[str]] = {
         *("toolkit", "verif"),
     },
 }
-# What a part of a package may import beside that.
+# Additional imports of a part of a package.
 ALLOWED_OF_PART: dict[str, set[str]] = {"verif.end_to_end": {"drafting", "model"}}
-# What the lower layers may import from outside, so that they stay usable alone.
+# Imports of the lower layers from outside, so that they stay usable alone.
 OUTSIDE: dict[str, set[str]] = {
     "toolkit": set(),
     "drafting": {"numpy"},
@@ -80,7 +80,7 @@ def imports(source: str, module: str, *, is_package: bool = False) -> Iterator[s
 
 
 def packages_of(source: str, module: str, *, is_package: bool = False) -> Iterator[str]:
-    """As :func:`imports`, where ``from cassandra_spec import golden`` names the layer, too."""
+    """Return :func:`imports`, where ``from cassandra_spec import golden`` names the layer, too."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module == PACKAGE and not node.level:
             yield from (f"{PACKAGE}.{alias.name}" for alias in node.names)
@@ -88,7 +88,7 @@ def packages_of(source: str, module: str, *, is_package: bool = False) -> Iterat
 
 
 def needed(source: str, known: Container[str]) -> set[str]:
-    """The known modules that a source imports by absolute names, wherever in it."""
+    """Return the known modules that a source imports by absolute names, wherever in it."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -100,13 +100,13 @@ def needed(source: str, known: Container[str]) -> set[str]:
 
 
 def part_of(inner: str) -> set[str]:
-    """What the part that a module belongs to may import beside its layer's."""
+    """Return the additional imports of the part that a module belongs to."""
     found = (more for part, more in ALLOWED_OF_PART.items() if f"{inner}.".startswith(f"{part}."))
     return set().union(*found)
 
 
 def violations(source: str, module: str, *, is_package: bool = False) -> list[str]:
-    """Imports of a module that its layer does not allow."""
+    """Return imports of a module that its layer does not allow."""
     layer, inner = module.split(".")[1], module.removeprefix(f"{PACKAGE}.")
     outside = OUTSIDE.get(layer)
     extra = OUTSIDE_OF_MODULE.get(inner, set())
@@ -126,7 +126,7 @@ def violations(source: str, module: str, *, is_package: bool = False) -> list[st
 
 
 def modules() -> list[tuple[Path, str]]:
-    """Every source file of the layers, with its module name."""
+    """Return every source file of the layers, with its module name."""
     found = []
     for layer in ALLOWED:
         for path in sorted((ROOT / layer).rglob("*.py")):

@@ -56,7 +56,7 @@ def make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[st
 
 @pytest.fixture
 def house(tmp_path: Path) -> Path:
-    """A copy of the files that the set-up depends on, in a folder with a space in its name."""
+    """Copy the files that the set-up depends on to a folder with a space in its name."""
     folder = tmp_path / "a house"
     (folder / "verif" / "tools").mkdir(parents=True)
     for name in ("Makefile", "pyproject.toml", *(f.name for f in ROOT.glob("requirements*.txt"))):

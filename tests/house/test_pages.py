@@ -47,14 +47,14 @@ def kinds() -> dict[str, list[Path]]:
 
 
 def tables(text: str) -> Iterator[str]:
-    """Every Markdown table, and every code block with a line of dashes below a heading."""
+    """Yield every Markdown table, and every code block with a line of dashes below a heading."""
     yield from re.findall(r"(?:^ *\|.*\n)+", text, re.MULTILINE)
     blocks: list[str] = re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
     yield from (each for each in blocks if re.search(r"^ +---+  +---", each, re.MULTILINE))
 
 
 def measured(table: str) -> bool:
-    """Whether a table has more decimals than defaults and limits explain."""
+    """Return whether a table has more decimals than defaults and limits explain."""
     return len(_DECIMAL.findall(re.sub(r"`[^`]*`|\([^)]*\)", "", table))) > 2
 
 
@@ -83,7 +83,7 @@ def test_a_page_of_results_names_commands_and_days(page: Path) -> None:
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    """Words of the ``casspec`` commands in a page's blocks of code, without remarks behind them."""
+    """Yield words of the ``casspec`` commands in a page's blocks of code, without remarks."""
     text = page.read_text(encoding="utf-8").replace("\\\n    ", "")
     for line in re.findall(r"^    (?:\S*/)?casspec (.+)$", text, re.MULTILINE):
         yield shlex.split(re.split(r"(?<=\S) {3,}(?=\S)", line)[0], comments=True)

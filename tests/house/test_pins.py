@@ -29,7 +29,7 @@ def lock(file: str) -> dict[str, str]:
 
 
 def ranges(*extras: str) -> list[Requirement]:
-    """What the project and these extras ask for, the project itself left out."""
+    """Return the requirements of the project and these extras, without the project itself."""
     project = PROJECT["project"]
     lists = [project["dependencies"], *(project["optional-dependencies"][name] for name in extras)]
     every = [Requirement(text) for texts in lists for text in texts]

@@ -103,7 +103,7 @@ def test_objects_of_the_library_are_kept_for_other_designs_with_the_same_flags(
     tmp_path: Path,
 ) -> None:
     def build(name: str, flags: list[str], *, fails: bool = False) -> dict[str, str]:
-        """What is in the folder when ``make`` begins; it makes what is missing."""
+        """Build with the folder's files, and return them; ``make`` makes those that are missing."""
         folder = tmp_path / name
         folder.mkdir()
         with shared_objects(folder, flags, tmp_path / "kept"):

@@ -15,7 +15,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/tutorials/run-a-model.md"
 
 
 def commands() -> list[list[str]]:
-    """Words of each ``casspec`` command in the page's blocks of code."""
+    """Return words of each ``casspec`` command in the page's blocks of code."""
     found = re.findall(r"^    casspec (.+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     return [shlex.split(words) for words in found]
 

@@ -1,4 +1,4 @@
-"""What is built from the checkout: one package with its data, which imports little by itself."""
+"""The wheel and source archive: one package with its data, which imports little by itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUFFIXES = {
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """The files of the wheel and of the source archive, relative to what they are unpacked into."""
+    """Return the files of wheel and source archive, relative to the folder of their contents."""
     out = tmp_path_factory.mktemp("archives")
     for target in ("wheel", "sdist"):
         command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(out)]
@@ -38,7 +38,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 
 def in_checkout() -> set[str]:
-    """The tracked files below the package's links, as the package names them."""
+    """Return the tracked files below the package's links, as the package names them."""
     rooms = sorted(path.name for path in (ROOT / PACKAGE).iterdir() if path.is_symlink())
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *rooms]
     run = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)

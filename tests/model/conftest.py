@@ -12,11 +12,11 @@ from tests.model.tiny import write_model
 
 @pytest.fixture(scope="session")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An untied Llama in BF16; not to be changed."""
+    """Return an untied Llama in BF16; not to be changed."""
     return write_model(tmp_path_factory.mktemp("models") / "llama")
 
 
 @pytest.fixture
 def own_llama(llama: Path, tmp_path: Path) -> Path:
-    """A copy that a test may change."""
+    """Return a copy that a test may change."""
     return Path(shutil.copytree(llama, tmp_path / "own-llama"))

@@ -52,7 +52,7 @@ class Case:
     note: str
 
     def write(self, path: Path) -> Path:
-        """The model's directory."""
+        """Return the model's directory."""
         write_model(path, max_position_embeddings=128, **self.model)
         self.change(path)
         return path
@@ -103,7 +103,7 @@ CASES = {
 
 @torch.no_grad()
 def logits(model: Any) -> torch.Tensor:
-    """Logits of a transformers model after each token."""
+    """Return logits of a transformers model after each token."""
     found: torch.Tensor = model(torch.tensor([TOKENS])).logits[0].float()
     return found
 
@@ -132,7 +132,7 @@ def test_every_reader_replies_as_transformers(tmp_path: Path, name: str) -> None
 
 
 def test_a_packed_directory_with_a_head_of_its_own_is_not_tied(tmp_path: Path) -> None:
-    """As directories were that an earlier version packed."""
+    """An earlier version packed such directories."""
     plain = CASES["another head"].write(tmp_path / "plain")
     expected = logits(AutoModelForCausalLM.from_pretrained(plain, dtype=torch.bfloat16))
     pack_model(open_source(plain), tmp_path / "packed", RECIPE, jobs=1)

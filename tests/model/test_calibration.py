@@ -43,7 +43,7 @@ def settings(text: Path, **fields: Any) -> Calibration:
 def squares_by_matrix(
     path: Path, samples: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, torch.Tensor]:
-    """Sums of squares of the inputs of every matrix product, by the matrix's name."""
+    """Return sums of squares of the inputs of every matrix product, by the matrix's name."""
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16)
     found: dict[str, torch.Tensor] = {}
     names = {parameter.data_ptr(): name for name, parameter in model.named_parameters()}

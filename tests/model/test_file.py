@@ -111,7 +111,7 @@ def test_the_safetensors_library_reads_the_file(sample: Path) -> None:
 
 
 def header_of(path: Path) -> tuple[bytes, bytes]:
-    """The header and the data of a file, by the layout that safetensors documents."""
+    """Return the header and the data of a file, by the layout that safetensors documents."""
     content = path.read_bytes()
     (size,) = struct.unpack("<Q", content[:8])
     return content[8 : 8 + size], content[8 + size :]

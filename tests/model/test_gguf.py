@@ -25,7 +25,7 @@ LLAMA_Q = "model.layers.0.self_attn.q_proj.weight"
 def as_llama_cpp_has_it(
     tensor: torch.Tensor, name: str, architecture: ModelType
 ) -> NDArray[np.float32]:
-    """What llama.cpp's converter writes: rows of q and k of Llama reordered, norms of Gemma + 1."""
+    """Convert a tensor as llama.cpp: rows of q and k of Llama reordered, norms of Gemma + 1."""
     values = tensor.float().numpy()
     if architecture.name.startswith("gemma") and name.endswith("norm.weight"):
         return values + 1
@@ -44,7 +44,7 @@ def add_arrays(writer: GGUFWriter) -> None:
 
 
 def write_gguf(path: Path, model: Path, kind: Kind = Kind.F32, *, name: str = "") -> Path:
-    """The model in a directory as a GGUF file; matrices are of ``kind``, vectors are F32."""
+    """Return the model in a directory as a GGUF file; matrices are of ``kind``, vectors are F32."""
     config = json.loads((model / "config.json").read_text())
     (architecture,) = (a for a in MODEL_TYPES if a.name == config["model_type"])
     tensors = tensors_of(model)

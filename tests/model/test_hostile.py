@@ -30,7 +30,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def armed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """A model whose configs name code, and the file which that code would write."""
+    """Return a model whose configs name code, and the file which that code would write."""
     path, trace = write_model(tmp_path / "m"), tmp_path / "ran"
     code = f"open({str(trace)!r}, 'w')\nclass Evil:\n    pass\n"
     for name in ("tokenizer_evil", "modeling_evil", "configuration_evil"):

@@ -37,7 +37,7 @@ TOKENS = torch.arange(2, 14)[None]
 
 
 def pack(folder: Path, **options: Any) -> tuple[Path, Path]:
-    """A plain directory and the packed one."""
+    """Return a plain directory and the packed one."""
     source = write_model(folder / "plain", max_position_embeddings=128, **options)
     pack_model(open_source(source), folder / "packed", RECIPE, jobs=1)
     return source, folder / "packed"
@@ -76,7 +76,7 @@ def test_a_packed_directory_loads_as_any_checkpoint(
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Contents of all files below a directory."""
+    """Return contents of all files below a directory."""
     paths = (path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
@@ -130,7 +130,7 @@ def test_with_code_of_the_directory_it_needs_no_import(
 
 @pytest.fixture
 def modules_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where transformers copies code of directories before it runs it."""
+    """Return the folder to which transformers copies code of directories before it runs it."""
     monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
     monkeypatch.setattr(sys, "path", [*sys.path])  # which transformers appends it to
     return tmp_path / "modules"

@@ -77,7 +77,7 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def norms_of(source: Source) -> Norms:
-    """Norms that differ widely, one of them zero in each tensor."""
+    """Return norms that differ widely, one of them zero in each tensor."""
     rng = np.random.default_rng(3)
     values = {}
     for tensor in packed_tensors(source):
@@ -88,7 +88,7 @@ def norms_of(source: Source) -> Norms:
 
 
 def encode_whole(rows: np.ndarray, recipe: Recipe, norms: np.ndarray) -> Any:
-    """The tensor through the codec at once."""
+    """Return the tensor through the codec at once."""
     kept = None
     if recipe.prune and recipe.prune_scores == "magnitude":
         kept = kept_by_magnitude(rows, recipe.prune).reshape(-1)

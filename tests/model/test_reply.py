@@ -56,7 +56,7 @@ def test_a_tensor_of_another_size_is_refused(llama: Path) -> None:
 
 
 def naive_reply(path: Path, prompt: str, tokens: int) -> list[int]:
-    """The argmax, one token after another, without a cache; the end is the last token."""
+    """Return the argmax, one token after another, without a cache; the end is the last token."""
     model, tokenizer = load(path), AutoTokenizer.from_pretrained(path)
     sequence = tokenizer(f"{prompt} word3", return_tensors="pt").input_ids
     generated: list[int] = []

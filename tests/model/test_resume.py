@@ -1,4 +1,4 @@
-"""Packing that was interrupted goes on where it stopped."""
+"""Packing that was interrupted resumes where it stopped."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ BY_LENGTH: tuple[tuple[str, dict[str, Any]], ...] = (("phi3", LONGROPE), ("llama
 
 
 def with_long_angles(entries: Mapping[str, Any], context: int) -> dict[str, Any]:
-    """A config with the angles for a context beyond 44, whatever the length of a sequence."""
+    """Return a config with the angles for a context beyond 44, for any length of a sequence."""
     rope = entries["rope_parameters"]
     if entries is LONGROPE:
         return {**entries, "rope_parameters": {**rope, "short_factor": rope["long_factor"]}}
@@ -81,7 +81,7 @@ def write_model(
     shard: str = "1GB",
     **entries: object,
 ) -> Path:
-    """A model of random weights with a tokenizer; about 60,000 values.
+    """Return a model of random weights with a tokenizer; about 60,000 values.
 
     ``entries`` go into the config.
     """
@@ -109,12 +109,12 @@ def _write_tokenizer(path: Path) -> None:
 
 
 def patterns(tensor: torch.Tensor) -> NDArray[np.uint16]:
-    """The bits of a BF16 tensor, flat."""
+    """Return the bits of a BF16 tensor, flat."""
     return tensor.contiguous().view(torch.int16).numpy().view(np.uint16).reshape(-1)
 
 
 def tensors_of(path: Path) -> dict[str, torch.Tensor]:
-    """All tensors of a directory, as the safetensors library reads them."""
+    """Return all tensors of a directory, as the safetensors library reads them."""
     found: dict[str, torch.Tensor] = {}
     for file in sorted(path.glob("*.safetensors")):
         found |= load_file(file)

@@ -27,12 +27,12 @@ CHUNK = 128
 
 
 def real(patterns: NDArray[np.uint16]) -> Reals:
-    """The numbers that BF16 patterns stand for."""
+    """Return the numbers that BF16 patterns stand for."""
     return (patterns.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
 
 
 def rounded(values: Reals) -> Reals:
-    """To BF16 and back: nearest, ties to even."""
+    """Round to BF16 and back: nearest, ties to even."""
     bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
     return real(((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16))
 
@@ -56,7 +56,7 @@ class ModelOracle:
         self.tensors = {name: real(values.reshape(-1)) for name, values in tensors.items()}
 
     def logits(self, tokens: Sequence[int]) -> Reals:
-        """Of all positions, [tokens, vocabulary]."""
+        """Return the logits of all positions, [tokens, vocabulary]."""
         config = self.config
         seen: list[list[tuple[Reals, Reals]]] = [[] for _ in range(config.layers)]
         return np.stack([self._position(token, at, seen) for at, token in enumerate(tokens)])
@@ -65,7 +65,7 @@ class ModelOracle:
         return self.tensors[name].reshape(rows, -1)
 
     def _linear(self, layer: int, name: str) -> Reals:
-        """A matrix of :data:`LINEAR`, which may be rows of a tensor."""
+        """Return a matrix of :data:`LINEAR`, which may be rows of a tensor."""
         config = self.config
         ((stored, parts),) = ((s, p) for s, p in config.stored.items() if name in p)
         rows = [config.shapes[part][0] for part in parts]
@@ -74,7 +74,7 @@ class ModelOracle:
         return whole[start : start + config.shapes[name][0]]
 
     def _product(self, layer: int, name: str, x: Reals) -> Reals:
-        """The product of a matrix, with its bias if there is one."""
+        """Return the product of a matrix, with its bias if there is one."""
         bias = self.tensors.get(f"model.layers.{layer}.{name}.bias", 0)
         y: Reals = self._linear(layer, f"{name}.weight") @ x + bias
         return y
@@ -107,7 +107,7 @@ class ModelOracle:
         return self._norm(f"model.layers.{layer}.{norm}.weight", x) if norm else x
 
     def _project(self, layer: int, which: str, x: Reals, heads: int, at: int) -> Reals:
-        """Heads of queries, keys or values [heads, head_size]; those of values are not rotated."""
+        """Return heads of queries, keys or values [heads, head_size]; values are not rotated."""
         name = f"self_attn.{which}_proj"
         y = self._product(layer, name, x)
         norm = f"self_attn.{which}_norm.weight"
@@ -125,7 +125,7 @@ class ModelOracle:
         return np.concatenate([a * c - b * s, b * c + a * s, rest], axis=1)
 
     def _weights(self, scores: Reals, places: NDArray[np.int64]) -> Reals:
-        """Weights of positions; those of a chunk are rounded relative to its largest."""
+        """Return weights of positions; those of a chunk are rounded relative to its largest."""
         if not self.rounds_attention:
             return np.exp(scores - scores.max())
         chunks = places // CHUNK

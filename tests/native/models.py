@@ -96,7 +96,7 @@ def patterns(values: NDArray[Any]) -> NDArray[np.uint16]:
 
 
 def random_tensors(config: ModelConfig, seed: int = 1) -> Tensors:
-    """Tensors of a model: matrices of about unit gain, norms near one."""
+    """Return tensors of a model: matrices of about unit gain, norms near one."""
     random = np.random.default_rng(seed)
 
     def normal(*shape: int) -> NDArray[np.uint16]:
@@ -117,7 +117,7 @@ def random_tensors(config: ModelConfig, seed: int = 1) -> Tensors:
 
 
 def with_biases(config: ModelConfig, tensors: Tensors) -> Tensors:
-    """The same with the biases of the model."""
+    """Add the biases of the model to its tensors."""
     random = np.random.default_rng(2)
     extra = {
         f"model.layers.{layer}.{name}": patterns(
@@ -132,7 +132,7 @@ def with_biases(config: ModelConfig, tensors: Tensors) -> Tensors:
 def packed(
     tensors: Tensors, format: Format = DRAFT, encoder: Callable[..., Packed] = encode
 ) -> dict[str, NDArray[np.uint16] | Packed]:
-    """Matrices packed, embeddings that are not the head and norms as they are."""
+    """Return matrices packed, embeddings that are not the head and norms as they are."""
     done: dict[str, NDArray[np.uint16] | Packed] = dict(tensors)
     for name, values in tensors.items():
         linear = name.endswith("_proj.weight") or name == HEAD
@@ -142,7 +142,7 @@ def packed(
 
 
 def small(kind: str = "llama", **changes: Any) -> tuple[dict[str, Any], Tensors]:
-    """A config of a model type and its tensors."""
+    """Return a config of a model type and its tensors."""
     config = {**SMALL, **KINDS[kind], **changes}
     read = read_model_config(config)
     tensors = random_tensors(read)
@@ -150,7 +150,7 @@ def small(kind: str = "llama", **changes: Any) -> tuple[dict[str, Any], Tensors]
 
 
 def save_packed(folder: Path, config: Mapping[str, Any], tensors: Tensors, format: Format) -> Path:
-    """A packed model in a new directory, as :func:`packed` packs it; no tokenizer."""
+    """Return a packed model in a new directory, as :func:`packed` packs it; no tokenizer."""
     folder.mkdir()
     shapes = read_model_config(config).tensor_shapes()
     stored = packed(tensors, format, NativeCodec().encode)

@@ -1,4 +1,4 @@
-"""What crosses into native code is checked, and a call that fails there ends with an error."""
+"""Arguments of native code are checked, and a call that fails there ends with an error."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def isas() -> Iterator[str]:
 
 
 def assert_equal_outcome(packed: Packed) -> None:
-    """Values, or the same error to the letter."""
+    """Require equal values, or the same error to the letter."""
     codec = NativeCodec()
     expected = {}
     for name in ("decode_draft", "decode_target"):

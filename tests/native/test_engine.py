@@ -45,12 +45,12 @@ def reply(
 
 
 def errors(found: NDArray[Any], expected: NDArray[Any]) -> NDArray[Any]:
-    """The relative error of each row."""
+    """Return the relative error of each row."""
     return np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)
 
 
 def require_same(found: NDArray[Any], expected: NDArray[Any]) -> None:
-    """Rows are equal but for single values on the other side of a tie.
+    """Require equal rows, but for single values on the other side of a tie.
 
     Attention that rounds queries and weights has as many ties again.
     """
@@ -60,7 +60,7 @@ def require_same(found: NDArray[Any], expected: NDArray[Any]) -> None:
 
 
 def require_close(found: NDArray[Any], expected: NDArray[Any]) -> None:
-    """Rows differ by single values on the other side of a tie, which later rows see."""
+    """Allow single values on the other side of a tie, which later rows see."""
     bound = ONE_ROUNDING * (2 if rounds_attention() else 1)
     assert errors(found, expected).max() < 4 * bound
 

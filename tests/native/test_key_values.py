@@ -151,7 +151,7 @@ def test_passes_compute_with_the_values_that_they_read(scheme: Scheme, every_isa
 
 @pytest.fixture(scope="module")
 def replies() -> dict[str, list[int]]:
-    """Of an engine with keys and values in BF16."""
+    """Return the replies of an engine with keys and values in BF16."""
     with make(context=640) as engine:
         return {draft: _reply(engine, draft) for draft in ("none", "model", "hybrid")}
 

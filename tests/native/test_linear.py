@@ -43,7 +43,7 @@ def floats(values: Values) -> Floats:
 
 
 def decoded(form: FormName, shape: tuple[int, int], group: int, fill: str = "midpoint") -> Values:
-    """Values that a form is made for: golden's drafts or targets of weights."""
+    """Return values that a form is made for: golden's drafts or targets of weights."""
     values = weights(shape).reshape(-1)
     if form in ("bf16", "packed12"):
         return values.reshape(shape)
@@ -141,7 +141,7 @@ def test_what_a_form_cannot_hold_falls_back_to_bf16(form: FormName) -> None:
 
 
 def prepared(layer: NativeLinear, row: Floats) -> NDArray[np.float64]:
-    """What a row of input is taken for: rounded to BF16, or quantised group by group."""
+    """Return a row of input as multiplied: rounded to BF16, or quantised group by group."""
     if layer.form not in GROUPED:
         bits = row.view(np.uint32)
         return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32).astype(np.float64)
@@ -153,13 +153,13 @@ def prepared(layer: NativeLinear, row: Floats) -> NDArray[np.float64]:
 
 
 def product(layer: NativeLinear, x: Floats) -> NDArray[np.float64]:
-    """The oracle: values as held times the input as prepared, in double precision."""
+    """Return the oracle: values as held times the input as prepared, in double precision."""
     matrix = floats(layer.values()).astype(np.float64)
     return np.stack([matrix @ prepared(layer, row) for row in x])
 
 
 def bound(layer: NativeLinear, x: Floats) -> NDArray[np.float64]:
-    """Of the rounding error of a sum of that many products in single precision, in any order."""
+    """Bound the rounding error of a sum of products in single precision, in any order."""
     matrix = np.abs(floats(layer.values()).astype(np.float64))
     sums = np.stack([matrix @ np.abs(prepared(layer, row)) for row in x])
     return sums * (layer.shape[1] + 4) * 2.0**-24
@@ -218,7 +218,7 @@ def test_instruction_sets_agree_bit_for_bit(form: FormName, group: int) -> None:
 
 
 def added_in_halves(products: Floats) -> Floats:
-    """Products [..., features], a multiple of 32: even and odd ones of each 32 apart."""
+    """Return products [..., features], a multiple of 32: even and odd ones of each 32 apart."""
     total = np.zeros(products.shape[:-1], dtype=np.float32)
     for first in range(0, products.shape[-1], 32):
         halves = np.zeros((2, *total.shape), dtype=np.float32)
@@ -229,7 +229,7 @@ def added_in_halves(products: Floats) -> Floats:
 
 
 def added_in_pairs(products: Floats) -> Floats:
-    """Products [..., features]: the odd feature of each pair before the even one."""
+    """Return products [..., features]: the odd feature of each pair before the even one."""
     total = np.zeros(products.shape[:-1], dtype=np.float32)
     for k in range(0, products.shape[-1], 2):
         total += products[..., k + 1]

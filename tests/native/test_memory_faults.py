@@ -38,7 +38,7 @@ Wrong = deque[tuple[NDArray[np.uint8], int, int]]  # array, place, bits
 
 
 def packed_tensors(rng: np.random.Generator) -> Iterator[Packed]:
-    """A tensor of each format, dense and pruned by half."""
+    """Yield a tensor of each format, dense and pruned by half."""
     bits = rng.normal(scale=0.03, size=16000).astype(np.float32).view(np.uint32)
     values = (bits >> 16).astype(np.uint16)
     for format in FORMATS:
@@ -71,7 +71,7 @@ class Faults:
                 self.flips += 1
                 if len(wrong) > AT_ONCE:
                     restore(wrong)
-            time.sleep(0)  # let the thread that decodes go on
+            time.sleep(0)  # let the thread that decodes continue
         while wrong:
             restore(wrong)
 
@@ -121,14 +121,14 @@ def test_flipping_bits_never_lead_out_of_bounds(every_isa: str, place: Place) ->
 
 
 def tiny_engine(format: Format, target: str = "bf16") -> Engine:
-    """An engine with checksums, whose matrices are in the forms that a format gets."""
+    """Return an engine with checksums, whose matrices are in the forms that a format gets."""
     config, tensors = small()
     options = {"threads": 2, "pin": False, "verify": True, "target": target}
     return Engine.from_tensors(config, packed_model(tensors, format), **options)
 
 
 def reply_under_faults(engine: Engine, seed: int) -> list[int] | None:
-    """Tokens of a reply while bits of the weights flip; None if it ends with an error."""
+    """Return tokens of a reply while bits of the weights flip; None if it ends with an error."""
     parts = [part for _, part in engine.weights()]
     rounds = engine.rounds((1, 2, 3), Settings(gamma=3, max_tokens=30), Counters())
     with Faults(parts, seed):

@@ -108,7 +108,7 @@ def _engine(path: Path, **options: Any) -> Engine:
 
 
 def _require_close(engine: Engine, path: Path, tokens: list[int]) -> None:
-    """Logits are those of transformers without a cache, in float32."""
+    """Require logits close to those of transformers without a cache, in float32."""
     network = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     with torch.no_grad():
         expected = network(torch.tensor([tokens])).logits[0].numpy()

@@ -94,7 +94,7 @@ def test_greedy_rounds_of_the_shared_loop_are_those_of_the_engine(
 
 
 def counts(counters: Counters) -> Counters:
-    """Without times."""
+    """Return counters without times."""
     return dataclasses.replace(counters, prompt_seconds=0.0, draft_seconds=0.0, verify_seconds=0.0)
 
 
@@ -130,7 +130,7 @@ class Likely(dict[int, int]):
 
 
 def pairs(engine: Engine, sampling: Sampling) -> dict[tuple[int, int], float]:
-    """The probability of the first two tokens of a reply."""
+    """Return the probability of the first two tokens of a reply."""
     first = probabilities(engine.forward(PROMPT, last=1), sampling)[0]
     found: dict[tuple[int, int], float] = {}
     for token in np.flatnonzero(first):

@@ -110,7 +110,7 @@ class Software:
         self.books: dict[int, list[int]] = {}
 
     def rewrite(self) -> list[tuple[int, ...]]:
-        """Writes of one slot, or of all at first: fields as in ``WRITTEN``."""
+        """Return writes of one slot, or of all at first: fields as in ``WRITTEN``."""
         slots = [self._rng.randrange(self._count)] if self.books else range(self._count)
         found: list[tuple[int, ...]] = []
         for slot in slots:
@@ -149,7 +149,7 @@ class Decoder:
         self.waiting: deque[Order] = deque()
 
     def step(self, ctx: Any) -> None:
-        """A cycle."""
+        """Run a cycle."""
         command, codebook = self._dut.command, self._dut.codebook
         ready = [self._rng.random() < 0.6 for _ in range(2)]
         for port, value in zip((command, codebook), ready, strict=True):
@@ -177,7 +177,7 @@ class Decoder:
 
 
 def check_loads(orders: list[Order], loads: list[int]) -> None:
-    """A codebook is loaded when another slot is named, and maybe at first."""
+    """Check that a codebook is loaded when another slot is named, and maybe at first."""
     for place, count in enumerate(loads):
         slots = [order.slots[place] for order in orders if order.books[place] is not None]
         changes = sum(one != other for one, other in itertools.pairwise(slots))
@@ -207,7 +207,7 @@ def test_each_command_finds_its_codebooks(count: int, coded: bool) -> None:
         ctx.set(dut.write, 0)
 
     async def give(ctx: Any, orders: list[Order]) -> None:
-        """Orders at any pace, until the decoder has taken their commands."""
+        """Give orders at any pace, until the decoder has taken their commands."""
         decoder.waiting.extend(orders)
         left = deque(orders)
         while decoder.waiting:

@@ -53,7 +53,7 @@ class Queue:
         self.left = self.dropped = self.in_vain = 0
 
     def drive(self, ctx: Any) -> None:
-        """Inputs of a cycle; nothing is written while ``drop`` is."""
+        """Drive the inputs of a cycle; nothing is written while ``drop`` is."""
         rng = self._rng
         if rng.random() < 0.05:
             self._enable = not self._enable
@@ -67,13 +67,13 @@ class Queue:
         ctx.set(self._dut.descriptors.payload, content)
 
     def head(self) -> data.Const[Any] | None:
-        """What leaves in this cycle if there is room for it."""
+        """Return the entry that leaves in this cycle if it can be taken."""
         if not self._enable or not self.entries or self.entries[0].dropped:
             return None
         return self.entries[0].content
 
     def sample(self, ctx: Any, leaves: bool) -> None:
-        """Check what the queue says of itself, and go on to the next cycle."""
+        """Check the queue's status, and advance to the next cycle."""
         assert ctx.get(self._dut.waiting) == len(self.entries)
         ready = len(self.entries) < self._depth
         assert ctx.get(self._dut.descriptors.ready) == ready
@@ -89,7 +89,7 @@ class Queue:
             self.entries.append(Entry(self._offered))
 
     def check_coverage(self) -> None:
-        """Entries have left, were dropped, and stayed when ``drop`` came too late."""
+        """Check that entries have left, were dropped, and stayed when ``drop`` came too late."""
         assert min(self.left, self.dropped, self.in_vain) > 10
 
 
@@ -122,7 +122,7 @@ def test_segments_reach_the_decoders_in_turn(config: DmaConfig) -> None:
         queue.check_coverage()
 
     def check(ctx: Any, place: int, content: data.Const[Any] | None, tag: int) -> None:
-        """What decoder ``place`` and its regions get."""
+        """Check the outputs to decoder ``place`` and its regions."""
         assert ctx.get(dut.orders[place].valid) == (content is not None)
         if content is not None:
             assert ctx.get(dut.orders[place].payload) == content.order

@@ -33,7 +33,7 @@ class Beat:
 
 
 def segment(rng: random.Random) -> list[Beat]:
-    """Beats of a decoder: the last may be partial; if it is flagged it has no values."""
+    """Return beats of a decoder: the last may be partial; if it is flagged it has no values."""
     count, error = rng.randint(1, MOST), rng.random() < 0.3
     return [
         Beat(
@@ -47,7 +47,7 @@ def segment(rng: random.Random) -> list[Beat]:
 
 
 def words(beats: list[Beat], decoders: int) -> Iterator[Beat]:
-    """As many beats as there are decoders side by side; a flagged word has no values."""
+    """Join the beats of the decoders into words; a flagged word has no values."""
     for start in range(0, len(beats), decoders):
         part = beats[start : start + decoders]
         present = sum(beat.present << place * LANES for place, beat in enumerate(part))

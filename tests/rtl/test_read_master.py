@@ -30,13 +30,13 @@ class Region:
 
     @property
     def payload(self) -> dict[str, int]:
-        """What the blocks are given."""
+        """The payload for the blocks."""
         ones = self.address.bit_count() + self.words.bit_count()
         return {**dataclasses.asdict(self), "check": 1 - ones % 2}
 
 
 def regions(rng: random.Random, config: DmaConfig, count: int) -> list[Region]:
-    """Of all sizes, at all distances from the border of a burst, one at the end of memory."""
+    """Draw regions of all sizes and distances from a burst's border, one at the end of memory."""
     longest = config.burst // config.bus
     found = [
         Region(
@@ -51,7 +51,7 @@ def regions(rng: random.Random, config: DmaConfig, count: int) -> list[Region]:
 
 
 def model(config: DmaConfig, region: Region) -> list[tuple[int, int]]:
-    """Bursts of a region: cut at multiples of the longest."""
+    """Return bursts of a region: cut at multiples of the longest."""
     longest = config.burst // config.bus
     found, at, end = [], region.address, region.address + region.words
     while at < end:

@@ -107,7 +107,7 @@ def test_accesses_wait_for_the_response_before_them(patience: int) -> None:
 async def pipelined(
     ctx: Any, ports: list[Any], answers: Any, offsets: list[int], patience: int
 ) -> list[Any]:
-    """Accesses as soon as they are taken, the address first in ``ports``; answers wait a while."""
+    """Run accesses as soon as they are taken, the address first in ``ports``; answers wait."""
     found: list[Any] = []
     taken, waited = [0] * len(ports), 0
     while len(found) < len(offsets):
@@ -232,7 +232,7 @@ def test_a_write_without_strobes_does_nothing(top: Top) -> None:
 
 
 async def events_of(ctx: Any, dut: RegisterFile, register: Register, strobe: int) -> list[int]:
-    """How often a register is written while ones are, and nothing else of it acts."""
+    """Count the writes of a register while ones are written, and nothing else of it acts."""
     ctx.set(dut.aw.payload, register.offset)
     ctx.set(dut.w.payload, {"data": 0xFFFFFFFF, "strobe": strobe})
     ctx.set(dut.b.ready, 1)

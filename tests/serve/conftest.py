@@ -31,7 +31,7 @@ Alone = Callable[[Sequence[int], Settings], tuple[str, int]]
 
 
 def reply_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> tuple[str, int]:
-    """The text and the number of tokens of a reply that is decoded plainly, by itself."""
+    """Return the text and the number of tokens of a reply that is decoded plainly, by itself."""
     text = ReplyText(backend.tokenizer, settings.stop_strings)
     plain = dataclasses.replace(settings, gamma=0, stop_tokens=STOPS)
     tokens = list(itertools.chain(*backend.rounds(prompt, plain, Counters(), ends=text.add)))
@@ -40,13 +40,13 @@ def reply_alone(backend: Backend, prompt: Sequence[int], settings: Settings) -> 
 
 @pytest.fixture(scope="session")
 def alone(packed: Path) -> Iterator[Alone]:
-    """Replies of an engine that nobody else asks."""
+    """Yield the replies of an engine of its own."""
     with BACKENDS["native"](packed, Opening(threads=1), SPECULATION) as backend:
         yield partial(reply_alone, backend)
 
 
 def requests(count: int) -> list[tuple[list[int], Settings]]:
-    """Prompts and settings of many kinds."""
+    """Return prompts and settings of many kinds."""
     sampled = Sampling(temperature=1.0, top_p=0.9)
     kinds: tuple[dict[str, Any], ...] = (
         {},
@@ -66,7 +66,7 @@ def requests(count: int) -> list[tuple[list[int], Settings]]:
 def opened(
     packed: Path, *, slots: int, waiting: int, backend: str = "native", **fields: Any
 ) -> Iterator[Server]:
-    """A server of the small model."""
+    """Yield a server of the small model."""
     opening = Opening(threads=1, sequences=slots)
     with BACKENDS[backend](packed, opening, SPECULATION) as made:
         limits = {"vocabulary": 96, "context": CONTEXT, "max_tokens": MOST, "max_body": BODY}

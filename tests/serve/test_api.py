@@ -44,7 +44,7 @@ def client(address: str) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture(scope="module")
 def prompt(packed: Path) -> list[int]:
-    """The tokens of MESSAGES."""
+    """Return the tokens of MESSAGES."""
     return encode_prompt(load_tokenizer(packed), WORDS)
 
 
@@ -299,7 +299,7 @@ def test_a_key_and_a_full_queue(packed: Path) -> None:
             status, body, headers = ask_plainly(
                 address, "GET", "/v1/models", headers={"Authorization": f"Bearer {key}"}
             )
-            if key != "secret ":  # spaces around a header are no part of it
+            if key != "secret ":  # spaces around a header do not belong to it
                 assert (status, body["error"]["code"]) == (401, "invalid_api_key")
                 assert headers["www-authenticate"] == "Bearer"
         assert ask_plainly(address, "GET", "/health")[0] == 200
@@ -335,7 +335,7 @@ def test_a_second_signal_ends_everything_at_once(packed: Path) -> None:
 def ask_plainly(
     address: str, method: str, path: str, data: Any = None, headers: Any = None
 ) -> tuple[int, Any, dict[str, str]]:
-    """Status, JSON and headers of an answer."""
+    """Return status, JSON and headers of an answer."""
     connection = HTTPConnection(urlsplit(address).netloc, timeout=60)
     with contextlib.closing(connection):
         connection.request(method, path, data, headers or {"Content-Type": "application/json"})
@@ -346,7 +346,7 @@ def ask_plainly(
 
 
 def figures(address: str) -> dict[str, float]:
-    """Of /metrics, by name and labels."""
+    """Return the figures of /metrics, by name and labels."""
     text = ask_plainly(address, "GET", "/metrics")[1]
     return {
         "/".join([sample.name, *sample.labels.values()]): sample.value
@@ -438,7 +438,7 @@ def test_only_named_hosts_and_origins_are_answered(address: str, packed: Path) -
 
 @contextlib.contextmanager
 def raw_stream(address: str, tokens: int, *, stream: bool = True) -> Iterator[socket.socket]:
-    """A connection on which a reply was asked for."""
+    """Yield a connection on which a reply was asked for."""
     ask = {"model": "tiny", "prompt": WORDS, "max_tokens": tokens, "stream": stream}
     data = json.dumps(ask).encode()
     where = urlsplit(address)

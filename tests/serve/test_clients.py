@@ -48,7 +48,7 @@ def address(packed: Path) -> Iterator[str]:
 
 
 def run(name: str, cache: Path, *arguments: str) -> dict[str, Any]:
-    """What a program in ``clients`` prints."""
+    """Return the output of a program in ``clients``."""
     done = subprocess.run(
         [PYTHON, ROOT / f"tests/serve/clients/{name}.py", *arguments],
         env=os.environ | OFFLINE | {"HF_HOME": str(cache), "OPENAI_API_KEY": "none"},

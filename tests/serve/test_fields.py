@@ -47,13 +47,13 @@ def client(packed: Path, kind: str) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture(scope="module")
 def backend(packed: Path, kind: str) -> Iterator[CheckedBackend]:
-    """That nobody else asks."""
+    """Yield a backend of its own."""
     with BACKENDS[kind](packed, Opening(threads=1), SPECULATION) as made:
         yield made
 
 
 def plainly(backend: CheckedBackend, prompt: list[int], **fields: Any) -> Naive:
-    """The text of a reply that is decoded plainly, and its log-probabilities."""
+    """Return the text of a reply that is decoded plainly, and its log-probabilities."""
     settings = dataclasses.replace(SPECULATION, gamma=0, logprobs=3, stop_tokens=STOPS, **fields)
     text, scores = ReplyText(backend.tokenizer, settings.stop_strings), list[Score]()
     rounds = backend.rounds(prompt, settings, Counters(), ends=text.add, scores=scores)

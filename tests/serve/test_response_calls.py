@@ -29,7 +29,7 @@ def respond(client: openai.OpenAI, **fields: Any) -> Any:
 
 
 def items(response: Any) -> list[tuple[str, Any]]:
-    """The items of a response, without what is new in each."""
+    """Return the items of a response, without what is new in each."""
     return [
         (item.name, json.loads(item.arguments))
         if item.type == "function_call"
@@ -39,7 +39,7 @@ def items(response: Any) -> list[tuple[str, Any]]:
 
 
 def chat_items(message: Any) -> list[tuple[str, Any]]:
-    """The same of a message of a chat."""
+    """Return the items of a chat's message."""
     content = [("", message.content)] if message.content is not None else []
     return [*content, *functions(message.tool_calls or [])]
 
@@ -163,7 +163,7 @@ def answer(form: CallFormat) -> ResponseAnswer:
 
 
 def bare(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Items without ids."""
+    """Return items without ids."""
     return [{name: item[name] for name in item if name not in ("id", "call_id")} for item in output]
 
 
@@ -194,7 +194,7 @@ def test_a_text_in_pieces_has_the_items_of_the_whole(form: CallFormat, data: Any
 
 
 def replayed(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """The id and the text of each item, put together from a stream by a client of it."""
+    """Return the id and the text of each item, put together from a stream by a client of it."""
     found: list[tuple[str, str]] = []
     for event in events:
         if event["type"] == "response.output_item.added":

@@ -126,7 +126,7 @@ def answer() -> ResponseAnswer:
 
 
 def events_of(data: bytes) -> list[dict[str, Any]]:
-    """Bodies of server-sent events, each named by its type."""
+    """Return bodies of server-sent events, each named by its type."""
     pairs = [each.split("\ndata: ") for each in data.decode().split("\n\n") if each]
     bodies = [json.loads(body) for _, body in pairs]
     assert [f"event: {body['type']}" for body in bodies] == [name for name, _ in pairs]

@@ -76,7 +76,7 @@ def client(model: Path, request: Any) -> Iterator[openai.OpenAI]:
 
 @pytest.fixture(scope="module")
 def alone(model: Path) -> Iterator[Any]:
-    """The text of a reply under a grammar, decoded plainly by itself."""
+    """Yield the text of a reply under a grammar, decoded plainly by itself."""
     with BACKENDS["native"](model, Opening(threads=1), SPECULATION) as backend:
 
         def text(syntax: Any, definition: str) -> str:

@@ -1,4 +1,4 @@
-"""Calls of functions: the grammar of replies, and what a text says, piece by piece."""
+"""Calls of functions: the grammar of replies, and texts parsed piece by piece."""
 
 from __future__ import annotations
 

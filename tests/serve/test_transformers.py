@@ -27,7 +27,7 @@ ASK: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def client(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
-    """Of a process that has nothing but the directory."""
+    """Yield a client of `transformers serve` in a process that has nothing but the directory."""
     command = [str(Path(sys.executable).with_name("transformers")), "serve", "packed"]
     modules = {"HF_MODULES_CACHE": str(tmp_path_factory.mktemp("modules"))}
     with subprocess.Popen(
@@ -49,7 +49,7 @@ def client(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[o
 
 @pytest.fixture(scope="module")
 def words(packed: Path) -> list[str]:
-    """The greedy reply."""
+    """Return the greedy reply."""
     lm = CassandraForCausalLM.from_pretrained(packed)
     prompt = torch.tensor([[5 + 2, 9 + 2, 11 + 2, 3 + 2]])  # the template adds word3
     reply = lm.generate(prompt, max_new_tokens=24, do_sample=False)[0, prompt.shape[1] :]

@@ -45,7 +45,7 @@ def instance(cell: str, name: str, **pins: str) -> str:
 
 
 def netlist(fanout: int, seed: int) -> str:
-    """One register that many chains of inverters look at, of random lengths."""
+    """Return one register that many chains of inverters look at, of random lengths."""
     chance = random.Random(seed)
     text = "module top(clk, d);\n" + instance("DFFPOSX1", "root", CLK="clk", D="d", Q="\\q[0] ")
     for i in range(fanout):

@@ -1,4 +1,4 @@
-"""Gates against period: which points no other one beats, and what becomes of them."""
+"""Gates against period: the points that no other one beats, and their table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def point(recipe: str, gates: float, period: float, asked: float = 4.6) -> Point
 POINTS = [
     point("speed", 23000.0, 4.5),
     point("area", 20000.0, 5.0),
-    point("area", 20000.0, 5.0, asked=5.5),  # the same netlist beats nobody
+    point("area", 20000.0, 5.0, asked=5.5),  # the same netlist beats no point
     point("balanced", 23000.0, 4.8),  # as large as the first, and slower
 ]
 

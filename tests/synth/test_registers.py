@@ -1,4 +1,4 @@
-"""The register map: the document and the C header say what the table says."""
+"""The register map: the document and the C header agree with the table."""
 
 from __future__ import annotations
 

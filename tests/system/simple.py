@@ -41,7 +41,7 @@ MODEL = Model(
 """A layer has 48 weights of attention (4x4, 4x2, 4x2, 4x4) and 96 of its MLP; the head has 40."""
 
 WIDE = dataclasses.replace(MODEL, hidden=2048, intermediate=65536, vocabulary=1)
-"""So many weights that everything else vanishes beside them, unless a context is very long."""
+"""A model whose weights outweigh everything else, unless a context is very long."""
 
 
 def bits(draft: float, whole: float) -> Bits:

@@ -84,7 +84,7 @@ def test_swings_are_those_of_the_inputs() -> None:
 
 
 def test_a_head_in_bf16_has_no_bits_to_swing() -> None:
-    """Where the head is nearly all there is, other bits of what is packed change nothing."""
+    """If the head dominates, other bits of packed weights change nothing."""
     model = dataclasses.replace(MODEL, vocabulary=10**6)
     question = setup(model=model, cost=HALF.with_plain_head())
     found = {swing.name: swing.width for swing in swings(question)}

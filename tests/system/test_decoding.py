@@ -33,7 +33,7 @@ def test_a_round_is_its_drafts_and_one_verification() -> None:
 
 
 def test_the_speedup_by_weights_alone_is_tokens_over_bits() -> None:
-    """Where everything but the weights vanishes: (1 + gamma rate) 16 / (gamma draft + whole)."""
+    """If only the weights count: (1 + gamma rate) 16 / (gamma draft + whole)."""
     answer = estimate(setup(model=WIDE, workload=Workload(prompt=1, output=1), gamma=3))
     assert answer.speedup == pytest.approx(2.5 * 16 / (3 * 4 + 8), rel=0.01)
     assert answer.speedup_compressed == pytest.approx(2.0, rel=0.01)

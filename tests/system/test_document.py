@@ -85,7 +85,7 @@ def int8(model: str) -> Setup:
 
 
 def sentences() -> Iterator[str]:
-    """Parts of the text, with the figures that the code gives."""
+    """Yield parts of the text, with the figures that the code gives."""
     npu, rtx = load_device("npu"), load_device("rtx4090")
     assert npu.array is not None
     yield f"Eight arrays of {npu.array.rows} x {npu.array.columns} at {npu.clock / 1e9:.3f} GHz"
@@ -123,7 +123,7 @@ def test_the_text_has_the_figures_of_the_code() -> None:
 
 
 def test_an_array_of_smaller_edge_could_not_feed_drafts() -> None:
-    """What the text says of the NPU: edges of 256 values would make drafts wait for the array."""
+    """In the text, edges of 256 values would make drafts of the NPU wait for the array."""
     npu = load_device("npu")
     assert npu.array is not None
     two = Array(rows=128, columns=128, count=2)

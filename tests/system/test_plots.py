@@ -49,7 +49,7 @@ def legend_of(figure: Figure) -> set[str]:
 
 
 def drawn(axes: Axes) -> list[tuple[float, float]]:
-    """Both ends of every bar, from top to bottom."""
+    """Return both ends of every bar, from top to bottom."""
     bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
     bars.sort(key=lambda bar: bar.get_y())
     return [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in bars]

@@ -17,7 +17,7 @@ Output = pytest.CaptureFixture[str]
 
 
 class Panic(BaseException):
-    """What a Rust library raises is no Exception."""
+    """A Rust library raises no Exception but this."""
 
 
 def parser() -> CommandParser:

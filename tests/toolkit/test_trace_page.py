@@ -17,7 +17,7 @@ SOURCES = ("target", "model", "second best", "lookup", "table", "recycled")
 
 
 def rounds(*texts: str) -> list[dict[str, Any]]:
-    """A round of one token for each text, by each source in turn."""
+    """Return a round of one token for each text, by each source in turn."""
     made = []
     for place, text in enumerate(texts):
         token = {"id": place, "text": text, "source": SOURCES[place % len(SOURCES)]}
@@ -81,7 +81,7 @@ def test_a_browser_shows_everything_as_text(tmp_path: Path) -> None:
 
 
 def opened_names(tab: Any) -> set[tuple[str, str]]:
-    """What assistive technology has, with the rounds unfolded by the keyboard."""
+    """Return the names for assistive technology, with the rounds unfolded by the keyboard."""
     tab.value("document.querySelector('summary').focus()")
     tab.press("Enter")
     tab.wait_for("document.querySelector('details').open")
@@ -95,7 +95,7 @@ STYLES = """
   return [style.textDecorationStyle, style.textDecorationColor === "rgba(0, 0, 0, 0)"];
 })
 """
-"""How each source is underlined."""
+"""Style of each source's underline."""
 
 CONTRASTS = """
 (() => {

@@ -1,4 +1,4 @@
-"""What the tests of the gateware share."""
+"""Fixtures of the tests of the gateware."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 @pytest.fixture(scope="session")
 def codec_of() -> Callable[[int], RtlCodec]:
-    """Decoders of all schemes, by lanes."""
+    """Return decoders of all schemes, by lanes."""
     return functools.cache(lambda lanes: RtlCodec(DecoderConfig(lanes=lanes)))

@@ -16,7 +16,7 @@ NEVER = Pattern(kind=Kind.PERIODIC, on=1, off=1 << 30)
 
 
 def design() -> Stage:
-    """The design of every test."""
+    """Return the design of every test."""
     return Stage()
 
 

@@ -1,4 +1,4 @@
-"""Whether a fault leaves the cells around it, beside two whole copies of a small design."""
+"""Faults that leave the cells around them, beside two whole copies of a small design."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def netlist(faulty: Faulty) -> Opened:
 
 
 def is_none(faulty: Faulty, fault: Drawn) -> bool:
-    """By two whole copies, side by side."""
+    """Compare two whole copies, side by side."""
     script = (
         f"read_json good.json; copy top faulty; mutate -module faulty {fault.change};"
         f" read_verilog two.v; hierarchy -top beside; proc; {GATES}; write_aiger -zinit two.aig"
@@ -78,7 +78,7 @@ def is_none(faulty: Faulty, fault: Drawn) -> bool:
 
 
 def stuck(faulty: Faulty) -> Iterator[Drawn]:
-    """Both faults of each bit that a word is written with, or that is compared."""
+    """Yield both faults of each bit that a word is written with, or that is compared."""
     (module,) = json.loads(faulty.netlist)["modules"].values()
     for name, cell in module["cells"].items():
         pins = cell["connections"]

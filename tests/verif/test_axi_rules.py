@@ -41,7 +41,7 @@ class Naive:
         self.first = True
 
     def cycle(self, wires: Wires) -> set[str]:
-        """Rules that this cycle breaks."""
+        """Return rules that this cycle breaks."""
         broken = set()
         for channel in self.channels:
             valid = wires[f"{channel}valid"]
@@ -65,7 +65,7 @@ def moves(wires: Wires, channel: str) -> bool:
 
 
 def wrong_burst(wires: Wires, channel: str, bus: int) -> set[str]:
-    """Rules of a burst that an address channel breaks, in bytes."""
+    """Return rules of a burst that an address channel breaks, in bytes."""
     if not wires[f"{channel}valid"]:
         return set()
     first = wires[f"{channel}addr"]
@@ -197,7 +197,7 @@ class Traffic:
         self.open: Counter[str] = Counter()
 
     def cycle(self, noise: Wires) -> Wires:
-        """The wires, over noise where nothing is offered."""
+        """Return the wires, over noise where nothing is offered."""
         wires = dict(noise)
         getattr(self, f"_{self.kind}")(wires)
         self.first = False
@@ -294,7 +294,7 @@ def test_broken_rules_are_those_of_the_naive_list(kind: str) -> None:
     seen: Counter[str] = Counter()
 
     def episode() -> list[tuple[Wires, set[str]]]:
-        """Cycles, and what they break: nothing, but for the last one."""
+        """Return cycles, and what they break: nothing, but for the last one."""
         oracle, traffic, cycles = naive(channels=channels, payload=payload), Traffic(rng, kind), []
         for _ in range(rng.choice([1, rng.randint(1, LONGEST)])):
             noise = {name: rng.getrandbits(width) for name, width in widths.items()}

@@ -267,7 +267,7 @@ def test_transitions_are_counted_once_in_a_cycle(tmp_path: Path, rng: np.random.
 
 
 def changes(levels: Iterable[int]) -> int:
-    """How often a net changes that counts from zero."""
+    """Count the changes of a net that counts from zero."""
     return sum(a != b for a, b in itertools.pairwise([0, *levels]))
 
 

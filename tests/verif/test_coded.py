@@ -28,7 +28,7 @@ COVERAGE = Coverage()
 
 @pytest.fixture(scope="module")
 def rtl() -> RtlCodec:
-    """A decoder that another suite also needs; it is built once."""
+    """Return a decoder that another suite also needs; it is built once."""
     return RtlCodec(
         DecoderConfig(schemes=("unary",), codebook=32, window=3, superblock=384, coded=True)
     )
@@ -84,7 +84,7 @@ def test_idle_by_back_pressure_by_payload(rtl: RtlCodec, rng: np.random.Generato
 
 
 def slow_codes(fmt: Format, rng: np.random.Generator) -> Iterator[Payload]:
-    """Nothing but the longest code, and beats of longest and shortest codes in turn.
+    """Yield the longest code alone, and beats of longest and shortest codes in turn.
 
     Books are full, each with the bits of the one before inverted.
     """
@@ -116,7 +116,7 @@ def test_the_longest_segments(rtl: RtlCodec, rng: np.random.Generator) -> None:
 def test_entries_beyond_those_that_the_decoder_holds_are_ignored(
     rtl: RtlCodec, rng: np.random.Generator
 ) -> None:
-    """Of both codebooks."""
+    """Entries beyond both codebooks are ignored."""
     lanes, schemes = rtl.config.lanes, rtl.config.schemes
     jobs = mixed_jobs(rng, lanes=lanes, count=20, schemes=schemes, coded=True, **sizes_of(rtl))
     jobs += [job for each in slow_codes(format_of(rtl), rng) for job in jobs_of(each)]

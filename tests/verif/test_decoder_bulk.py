@@ -46,7 +46,7 @@ from tests.marks import slow
 CodecOf = Callable[[int], RtlCodec]
 LANES = (slow(8), 16, slow(32))
 
-# What this suite must show; the cocotb suite shows the rest.
+# Bins of this suite; the cocotb suite has the rest.
 DEMANDS = (
     *("code_length.*", "mask.*", "size.*", "switch.*", "setting.*", "value.*"),
     *("miss.*", "shared.*", "residue.*", "escape.*", "error.*", "recovery.*"),
@@ -68,7 +68,7 @@ def traffic_of(rng: np.random.Generator, **settings: bool) -> Traffic:
 
 
 def split(result: Result, requests: Sequence[Request]) -> list[NDArray[np.uint16]]:
-    """Values of each segment."""
+    """Return values of each segment."""
     ends = np.cumsum([request.segment.count for request in requests])
     return np.split(result.values, ends[:-1])
 
@@ -136,7 +136,7 @@ def test_every_group(
 
 
 def extremes_of(lanes: int, scheme: Scheme) -> list[str]:
-    """Bins of the least and the most, but for the values of the largest segment."""
+    """Return bins of the least and the most, but for the values of the largest segment."""
     names = {*EXTREMES[""], *EXTREMES.get(scheme, ())} - {"count"}
     return [f"extreme.{lanes}.{name}.*" for name in names]
 
@@ -164,7 +164,7 @@ def test_decoders_of_one_scheme(
 
 
 def long_payloads(rng: np.random.Generator, lanes: int, **sizes: Any) -> Iterator[Payload]:
-    """Every chunk with every carry, and the longest segments."""
+    """Yield every chunk with every carry, and the longest segments."""
     fmt = Format(beat=lanes, segment=1 << 16, group=32, **sizes)
     yield KINDS["chunks"](fmt, rng, 0)
     almost = fmt.segment - lanes  # whose beats are a number of ones alone
@@ -252,7 +252,7 @@ def test_one_bad_rank_is_flagged(
 def check_faults(
     rtl: RtlCodec, items: Sequence[Fault | Job], traffic: Traffic, coverage: Coverage
 ) -> None:
-    """Every fault is flagged, with its cause; every good segment is right."""
+    """Check that every fault is flagged, with its cause, and every good segment is right."""
     requests = [item.request for item in items]
     result = rtl.run(requests, traffic)
     values = split(result, requests)
@@ -287,7 +287,7 @@ def test_flipped_bits_are_flagged_exactly_when_golden_rejects_them(
 
 
 def check_flips(rtl: RtlCodec, rng: np.random.Generator, jobs: Sequence[Job]) -> None:
-    """Where several causes apply, golden and the gateware may name different ones."""
+    """Check flips; if several causes apply, golden and the gateware may name different ones."""
     # Without entries a codebook cannot be sent: the one before it stays.
     jobs = [job for job in jobs if job.payload.packed.codebook or not is_unary(job)]
     requests = [flip_bits(rng, job, int(rng.integers(1, 4))) for job in jobs]

@@ -20,7 +20,7 @@ ALL = {diagram.name: diagram for diagram in DIAGRAMS}
 
 
 def spread(wave: str) -> list[str]:
-    """A wave with its dots replaced by what they repeat."""
+    """Return a wave with its dots replaced by what they repeat."""
     marks: list[str] = []
     for mark in wave:
         marks.append(marks[-1] if mark == "." else mark)
@@ -32,7 +32,7 @@ def lines(text: str) -> dict[str, dict[str, Any]]:
 
 
 def transfers(line: dict[str, Any]) -> list[str | None]:
-    """The label of a bus in each cycle."""
+    """Return the label of a bus in each cycle."""
     labels, held, found = iter(line["data"]), None, list[str | None]()
     for mark in line["wave"]:
         if mark != ".":

@@ -84,7 +84,7 @@ def described(top: CassandraDma | CassandraEncoderDma, build: Path) -> dict[str,
 
 
 def formats(config: DmaConfig) -> dict[str, str]:
-    """What tells the suites which formats a design reads."""
+    """Return the variables by which the suites know the formats of a design."""
     decoder = config.decoder
     fields = {"lead": decoder.lead, **({"coded": True} if decoder.coded else {})}
     return {"CASSANDRA_FORMATS": json.dumps(fields)}

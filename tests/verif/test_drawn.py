@@ -123,7 +123,7 @@ def test_a_batch_shows_a_fault_and_no_other_is_run_then() -> None:
             self.seen_ = iter(seen)
 
         def choose(self, fault: int) -> None:
-            """No fault is put into it."""
+            """Ignore the choice: no fault is put into it."""
 
         def seen(self, batch: Batch) -> Seen:
             return next(self.seen_)

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module", params=[16, 4])
 def encoder(request: pytest.FixtureRequest) -> RtlEncoder:
-    """Encoders of a beat and of a piece in a cycle."""
+    """Return encoders of a beat and of a piece in a cycle."""
     return RtlEncoder(dataclasses.replace(CONFIG, values_per_cycle=request.param))
 
 
@@ -45,7 +45,7 @@ def decoder() -> RtlCodec:
 
 
 def tensors(rng: np.random.Generator) -> dict[str, Values]:
-    """What a cache of keys and values may have, and what it should not."""
+    """Return values that a cache of keys and values may have, and others."""
     count = 3 * 4096 + 5 * VECTOR + 7
     columns = np.exp(rng.normal(scale=1.5, size=VECTOR))
     spread = rng.normal(size=(count // VECTOR + 1, VECTOR)) * columns
@@ -63,7 +63,7 @@ def tensors(rng: np.random.Generator) -> dict[str, Values]:
 
 
 def same(one: Packed, other: Packed) -> bool:
-    """All that decoders read."""
+    """Return all that decoders read."""
     names = ("speculation", "verification", "directory")
     fields = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
     return fields and one.codebook == other.codebook and one.saturated == other.saturated
@@ -135,7 +135,7 @@ def test_payloads_of_every_kind(rng: np.random.Generator, name: str) -> None:
 
 
 def as_ordered(order: Order, part: Encoded) -> bool:
-    """Whether causes, and regions of use, are those that an order names."""
+    """Return whether causes and usable regions are those of an order."""
     segment = order.expected
     wanted = (
         (b"", b"", 0)

@@ -1,4 +1,4 @@
-"""What is sampled from a segment of the encoder."""
+"""Bins sampled from a segment of the encoder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE, TWO = 0x3F80, 0x4000
 def sampled(
     values: list[int], *, keep: int | None, mask: bool = True, scheme: str = "mx"
 ) -> set[str]:
-    """Bins of a segment of vectors of 8 values on 8 lanes, t = 3; the codebook has 1.0 alone."""
+    """Return bins of a segment of vectors of 8 values on 8 lanes, t = 3, with the codebook 1.0."""
     segment = Segment(
         format=Format.from_dict({"scheme": scheme, "beat": 8, "group": 8, "truncated": 3}),
         values=np.array(values, np.uint16),

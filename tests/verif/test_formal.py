@@ -183,7 +183,7 @@ class Basin(wiring.Component):
 @needs_tools
 @pytest.mark.parametrize(("when", "found"), [("always", True), ("open", True), ("shut", False)])
 def test_a_block_inside_is_watched_when_asked(when: str, found: bool) -> None:
-    """Nothing is ever put in, so the first cycle in which the tap is open takes too much."""
+    """The first cycle in which the tap is open takes too much, because the queue stays empty."""
     claim = Claim(
         name="test.it", what="-", design=lambda: Reservoir(when), method="bounded", depth=1
     )

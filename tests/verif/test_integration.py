@@ -22,7 +22,7 @@ SUPERBLOCK = 128
 
 
 def after(mark: str) -> str:
-    """What follows a mark, up to the next empty line."""
+    """Return the text behind a mark, up to the next empty line."""
     return PAGE.split(f"<!-- {mark} -->\n")[1].split("\n\n")[0]
 
 

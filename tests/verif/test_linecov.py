@@ -33,7 +33,7 @@ endmodule
 
 
 def counted(kind: str, line: int, what: str, count: int, *, instance: str = "top") -> str:
-    """A line as Verilator writes it, whose page has a shortened name."""
+    """Return a line as Verilator writes it, whose page has a shortened name."""
     fields = {"f": "top.v", "l": line, "n": 1, "t": kind, "page": f"v_{kind}/t__Vhsh", "o": what}
     fields["h"] = instance
     keys = "".join(f"\x01{key}\x02{value}" for key, value in fields.items())
@@ -47,7 +47,7 @@ STUCK = Point(kind="toggle", module="", line=2, column=1, what="never:0->1")
 
 @pytest.fixture
 def design(tmp_path: Path) -> Design:
-    """Two runs of a design, of which one has taken the rare branch or neither has."""
+    """Return two runs of a design; one has taken the rare branch, or neither has."""
     (tmp_path / "top-1.v").write_text(VERILOG)
     points = (("branch", 7, "if"), ("branch", 10, "if"), ("toggle", 2, "never:0->1"))
     for run, instance in (("a", "TOP.top"), ("b", "top")):  # the bulk harness, cocotb
@@ -99,7 +99,7 @@ endmodule
 
 @pytest.mark.skipif(bool(missing_tools()), reason="Yosys is not there")
 def test_a_module_is_tried_alone_and_then_where_it_is(tmp_path: Path) -> None:
-    """What is zero in a module whatever it is given, and what is zero for what it is given.
+    """Bits may be zero in a module alone, or only for its inputs in the design.
 
     A bit of a field has a name that looks like a field of a bit.
     """
@@ -145,7 +145,7 @@ endmodule
 
 @pytest.fixture
 def wrapped(tmp_path: Path) -> Design:
-    """A DMA with its rules and its decoder, in which nothing was seen."""
+    """Return a DMA with its rules and its decoder, in which nothing was seen."""
     (tmp_path / "cassandra_dma_x-1.v").write_text(WRAPPED)
     top = "cassandra_dma_x.top"
     signals: dict[str, tuple[str, ...]] = {

@@ -27,7 +27,7 @@ Paces = tuple[Iterator[bool], Iterator[bool]]
 def transfers(
     dut: Any, source: Any, sink: Any, beats: Sequence[Beat], count: int, paces: Paces
 ) -> list[int]:
-    """What leaves while all beats are offered; ``paces`` say when the ends may move."""
+    """Return the outputs while all beats are offered; the ends may move by ``paces``."""
     found: list[int] = []
     split = windows_of if isinstance(dut, UnaryPacker) else whole
     offers, takes = paces
@@ -63,12 +63,12 @@ def transfers(
 
 
 def whole(dut: Any, payload: int) -> list[int]:
-    """A unit by itself."""
+    """Return a unit by itself."""
     return [payload]
 
 
 def windows_of(dut: UnaryPacker, payload: int) -> list[int]:
-    """The windows of a pair that count: the bits, and above them ``last``."""
+    """Return the windows of a pair that count: the bits, and above them ``last``."""
     size = dut.window_bits
     width = len(Value.cast(dut.windows.payload.items[0]))
     parts = [payload >> i * width & ((1 << width) - 1) for i in range(1 + (payload >> 2 * width))]
@@ -85,12 +85,12 @@ def paces_of(rng: np.random.Generator, names: tuple[str, ...]) -> Paces:
 
 
 def number(bits: Sequence[int]) -> int:
-    """Bits, the least significant one first."""
+    """Return bits, the least significant one first."""
     return sum(int(bit) << i for i, bit in enumerate(bits))
 
 
 def units(bits: Sequence[int], size: int) -> list[int]:
-    """Units of a stream, the last one completed with zeros."""
+    """Return units of a stream, the last one completed with zeros."""
     padded = [*bits, *[0] * (-len(bits) % size)]
     return [number(padded[start : start + size]) for start in range(0, len(padded), size)]
 
@@ -100,7 +100,7 @@ def bits_of(value: int, width: int) -> list[int]:
 
 
 def mask_of(rng: np.random.Generator, lanes: int) -> list[int]:
-    """Lanes of a piece: none, all, or any."""
+    """Return lanes of a piece: none, all, or any."""
     return list((rng.random(lanes) < rng.choice([0, 0.3, 0.8, 1])).astype(int))
 
 

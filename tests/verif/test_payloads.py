@@ -80,7 +80,7 @@ def test_fields_fill_the_word_and_must_fit() -> None:
 
 
 def alone(fault: Fault) -> Packed | None:
-    """The segment as a tensor, if golden can be told what the ports are."""
+    """Return the segment as a tensor, if golden can be told what the ports are."""
     request, unit = fault.request, fault.request.format.superblock
     sizes = request.segment.speculation.size, request.segment.verification.size
     if request.command is not None or any(size % unit for size in sizes):

@@ -122,7 +122,7 @@ def test_every_intent_is_prose_and_every_bin_is_in_the_plan_once() -> None:
 
 
 def test_legal_chunks_by_counting_zeros() -> None:
-    """The same set, from the text of the bits."""
+    """The legal chunks equal those counted from the text of the bits."""
     legal = set(legal_chunks())
     for carry in range(16):
         for chunk in range(256):

@@ -38,7 +38,7 @@ SMALL = DecoderConfig(lanes=8, schemes=("mx",), truncated=(4, 4))
 
 
 def in_bulk(test: Callable[..., None]) -> Callable[..., None]:
-    """A slow test of every configuration, whose simulator is built once."""
+    """Return a slow test of every configuration, whose simulator is built once."""
     each = pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.module_name)
     return pytest.mark.slow(each(test))
 
@@ -95,7 +95,7 @@ def test_another_t_is_refused_and_what_follows_is_right(
 
 
 def with_t(job: Job, t: int) -> Fault:
-    """The job, but its command says another t."""
+    """Return the job, but its command says another t."""
     fields = command_fields(job.payload.format, job.request.segment, target=job.target)
     word = pack_fields({**fields, "truncated": t})
     request = dataclasses.replace(job.request, command=word)
@@ -114,14 +114,14 @@ def test_the_codec_names_another_t(config: DecoderConfig, rng: np.random.Generat
 
 
 def bytes_of(beat: Mapping[str, int]) -> bytes:
-    """The bytes that a beat has."""
+    """Return the bytes that a beat has."""
     size = beat["m_axis_values_tkeep"].bit_count()
     return beat["m_axis_values_tdata"].to_bytes(16, "little")[:size]
 
 
 @pytest.mark.parametrize("t", [4, 5])
 def test_the_least_decoder_refuses_and_decodes(t: int) -> None:
-    """One of mx and t = 4 under Amaranth's simulator: a segment of another t is drained."""
+    """A decoder of mx and t = 4 under Amaranth's simulator drains a segment of another t."""
     rng = np.random.default_rng(7)
     fmt = Format(scheme="mx", beat=SMALL.lanes, group=32, segment=64)
     payloads = [

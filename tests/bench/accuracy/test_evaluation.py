@@ -79,7 +79,7 @@ def test_figures_by_hand() -> None:
 
 
 def test_the_standard_error_covers() -> None:
-    """Over many samples, the error of the mean is what the estimate says it is."""
+    """Over many samples, the error of the mean equals its estimate."""
     rng = np.random.default_rng(7)
     losses = rng.normal(3, 1, (400, 50))
     choices = np.zeros((50, 1), np.int64)

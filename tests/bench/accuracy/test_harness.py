@@ -108,7 +108,7 @@ def packed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def evaluate(model: Any, folder: Path) -> dict[str, Any]:
-    """Replies and likelihoods of every question."""
+    """Return replies and likelihoods of every question."""
     import lm_eval
     from lm_eval.tasks import TaskManager
 

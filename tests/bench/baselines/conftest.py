@@ -15,7 +15,7 @@ from tests.model.tiny import write_model
 
 @pytest.fixture(scope="session")
 def six_layers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A packed Llama of six layers with room for 256 positions; not to be changed."""
+    """Return a packed Llama of six layers with room for 256 positions; not to be changed."""
     folder = tmp_path_factory.mktemp("drafters")
     source = write_model(
         folder / "plain", tied=True, num_hidden_layers=6, max_position_embeddings=256

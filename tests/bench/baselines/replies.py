@@ -35,7 +35,7 @@ def reply(
     asked: Settings,
     prepared: Prepared | None = None,
 ) -> tuple[list[int], list[Outcome]]:
-    """A reply by a method (None: plain decoding), and its rounds."""
+    """Return a reply by a method (None: plain decoding), and its rounds."""
     outcomes: list[Outcome] = []
 
     def make(

@@ -26,7 +26,7 @@ TOKENS = [5, 9, 17, 3, 44, 8, 60, 2, 71, 33, 90, 12]
 
 @pytest.fixture(scope="session")
 def exits(lm: CassandraForCausalLM) -> Exits:
-    """Exits whose adapters and confidence are random, after 2 and 4 of 6 layers."""
+    """Return exits whose adapters and confidence are random, after 2 and 4 of 6 layers."""
     torch.manual_seed(11)
     made = Exits.new((2, 4), lm.network.config.hidden_size, 8, 4)
     for each in made.heads.values():

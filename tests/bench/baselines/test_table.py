@@ -21,7 +21,7 @@ TEXT = [[number**3 // 7 % 5 + 2 for number in range(200)], [3, 4] * 20, [5, 9, 1
 
 @pytest.fixture(scope="session")
 def file(six_layers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table of a text and of the model's replies to the prompts."""
+    """Return a table of a text and of the model's replies to the prompts."""
     lm = CassandraForCausalLM.from_pretrained(six_layers)
     said = [[*p, *reply(lm, p, Settings(max_tokens=12))[0]] for p in PROMPTS]
     path = tmp_path_factory.mktemp("table") / "table.safetensors"

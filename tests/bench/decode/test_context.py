@@ -29,7 +29,7 @@ from tests.model.tiny import write_model
 
 
 def steady(contender: str, number: int, rates: list[float]) -> Turn:
-    """A turn whose one reply has these tokens per second, window by window."""
+    """Return a turn whose one reply has these tokens per second, window by window."""
     times, now = list[float](), 0.0
     for rate in rates:
         times += [now + (place + 1) / rate for place in range(WINDOW)]

@@ -38,7 +38,7 @@ def turn(contender: str, number: int, rate: float, *, tokens: int = 11, last: in
 
 
 def some_turns() -> list[Turn]:
-    """The machine is twice as fast in the second round, for all alike."""
+    """Return turns on a machine that is twice as fast in the second round, for all alike."""
     return [
         turn(name, number, base * pace)
         for number, pace in enumerate((1.0, 2.0, 1.5))

@@ -90,7 +90,7 @@ def test_other_models_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_step_of_the_bundled_file_is_the_quantisers_own() -> None:
-    """What is called a step is the scale of the blocks of Q4_1, but for rounding to BF16."""
+    """A step is the scale of the blocks of Q4_1, but for rounding to BF16."""
     source = open_source("smollm2")
     assert isinstance(source, GgufSource)
     stored = next(t for t in source._reader.tensors if t.name == "blk.0.ffn_up.weight")

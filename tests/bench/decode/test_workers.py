@@ -20,7 +20,7 @@ for line in sys.stdin:
 
 
 def state(worker: Worker) -> str:
-    """As of Linux: T is stopped."""
+    """Return the state of a process in Linux: T is stopped."""
     status = Path(f"/proc/{worker._process.pid}/status").read_text()
     return next(line.split()[1] for line in status.splitlines() if line.startswith("State:"))
 

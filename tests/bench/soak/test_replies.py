@@ -24,7 +24,7 @@ from tests.toolkit.workers.on_cluster import killing, local_cluster
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a packed model that has room for whole contexts."""
+    """Return a folder with a packed model that has room for whole contexts."""
     folder = tmp_path_factory.mktemp("engine")
     source = write_model(folder / "plain", max_position_embeddings=POSITIONS)
     pack_model(open_source(source), folder / "exact", RECIPE, jobs=1)

@@ -47,7 +47,7 @@ def record(packed: Path) -> None:
 
 
 def _record(engine: Engine, prompt: list[int]) -> Arrays:
-    """One reply, the target's best tokens, and chains of the draft view from every place."""
+    """Return one reply, the target's best tokens, and chains of the draft view from every place."""
     asked = Settings(gamma=3, max_tokens=TOKENS, stop_tokens=frozenset({_END}))
     reply = [token for some in engine.rounds(prompt, asked, Counters()) for token in some]
     places = len(reply) - 1
@@ -76,7 +76,7 @@ def _record(engine: Engine, prompt: list[int]) -> Arrays:
 
 
 def recorded(kind: str) -> tuple[Replies, tuple[Drafts, ...]]:
-    """The replies of a kind, and what the draft view drafts from each place of them."""
+    """Return the replies of a kind, and what the draft view drafts from each place of them."""
     with np.load(FILE) as file:
         arrays = [
             {name: file[f"{kind}.{number}.{name}"] for name in _NAMES}

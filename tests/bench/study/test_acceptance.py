@@ -27,7 +27,7 @@ COSTS = Costs(
 def measured(
     right: list[list[int]], *, kv: KeyValueFormat | None = None, prompt: int = 40
 ) -> Measured:
-    """Two replies or more whose draft gets so many tokens right from each place."""
+    """Return two replies or more, whose draft has these numbers of right tokens from each place."""
     return Measured(
         setting=Setting(name="made up", plan=PackPlan(), kv=kv),
         replies=Replies(
@@ -45,7 +45,7 @@ def measured(
 
 
 def drafts(right: list[int]) -> Drafts:
-    """Tokens of the reply as far as they are right, then -1; sure of all."""
+    """Return tokens of the reply as far as they are right, then -1; sure of all."""
     tokens = [
         [REPLY[k + 1 + step] if step < count else -1 for step in range(DEPTH)]
         for k, count in enumerate(right)

@@ -25,7 +25,7 @@ DEPTH = 8
 
 @pytest.fixture(scope="module", params=FOUR_TYPES)
 def lm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> object:
-    """A packed model whose draft is right now and then, in float32: no ties by rounding."""
+    """Return a packed model whose draft is right now and then, in float32: no ties by rounding."""
     folder = tmp_path_factory.mktemp("emulation")
     source = write_model(folder / "plain", model_type=request.param, max_position_embeddings=256)
     if request.param == "gemma3_text":
@@ -36,7 +36,7 @@ def lm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
 
 
 def in_float32(lm: CassandraForCausalLM) -> CassandraForCausalLM:
-    """The same model without ties that rounding to BF16 makes and breaks."""
+    """Return the model in float32, without the ties of rounding to BF16."""
     lm.network.float()
     for module in lm.network.modules():
         products = getattr(module, "products", None)
@@ -95,7 +95,7 @@ def _count(found: list[Round], prompt: Sequence[int]) -> Counters:
 def _decode(
     lm: CassandraForCausalLM, stops: frozenset[int], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[list[int], Counters]]:
-    """By the loop, which recycles what the target held likely along the reply, and no more."""
+    """Decode by the loop, which recycles the target's best tokens of the reply alone."""
     accept, seen, paths = Chooser.choose, loop_module._seen, list[tuple[int, ...]]()
 
     def accept_and_keep(*args: Any) -> tuple[tuple[int, ...], int]:

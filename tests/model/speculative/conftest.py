@@ -17,7 +17,7 @@ RECIPE = Recipe(format=Format(scheme="exact", group=32, segment=1024, truncated=
 
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A packed Llama with room for 256 positions; not to be changed."""
+    """Return a packed Llama with room for 256 positions; not to be changed."""
     folder = tmp_path_factory.mktemp("speculative")
     source = write_model(folder / "plain", max_position_embeddings=256)
     pack_model(open_source(source), folder / "packed", RECIPE, jobs=1)

@@ -77,7 +77,7 @@ def _kind(lm: CassandraForCausalLM) -> ModelType:
 
 
 def test_positions_beyond_a_window_are_not_read(lm: CassandraForCausalLM) -> None:
-    """Of keys and values, and of their bytes."""
+    """The bytes of keys and values count only the window."""
     config = lm.network.config
     session = lm.session(128)
     list(decode(session, PROMPTS[1], Settings(gamma=2, max_tokens=8), Counters()))

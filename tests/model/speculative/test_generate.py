@@ -20,13 +20,13 @@ LENGTHS: list[dict[str, Any]] = [{"max_new_tokens": 6}, {"max_length": 44}, {"ma
 
 
 def alone(lm: CassandraForCausalLM, prompt: list[int], count: int = NEW) -> list[int]:
-    """The reply of plain decoding."""
+    """Return the reply of plain decoding."""
     settings = Settings(gamma=0, max_tokens=count, stop_tokens=frozenset({0}))
     return list(lm.stream(prompt, settings, Counters()))
 
 
 def batch(*prompts: list[int]) -> dict[str, Any]:
-    """Prompts padded on the left, with a mask."""
+    """Return prompts padded on the left, with a mask."""
     width = max(map(len, prompts))
     ids = [[0] * (width - len(prompt)) + prompt for prompt in prompts]
     mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
@@ -162,7 +162,7 @@ def test_greedy_decoding_draws_nothing(lm: CassandraForCausalLM) -> None:
 
 
 def has_text(lm: CassandraForCausalLM, tokens: list[int], text: str) -> bool:
-    """Whether the tokens say a text, with special tokens among it or without them."""
+    """Return whether the tokens decode to a text, with or without special tokens."""
     return any(
         text in lm.tokenizer.decode(tokens, skip_special_tokens=skip) for skip in (False, True)
     )

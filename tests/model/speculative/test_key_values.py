@@ -113,7 +113,7 @@ def logits_of(
 
 
 def below(tokens: Sequence[int]) -> tuple[Node, ...]:
-    """A chain of nodes."""
+    """Return a chain of nodes."""
     return Proposal.chain(tokens, [0.0] * len(tokens), "test").nodes
 
 
@@ -192,7 +192,7 @@ class Recording(GoldenCodec):
 
 
 def spoilt(lm: CassandraForCausalLM, spoil: str) -> Iterator[torch.Tensor]:
-    """Logits of target and draft after 40 positions, with a codec that turns signs."""
+    """Yield logits of target and draft after 40 positions, with a codec that turns signs."""
     tokens = tokens_of(41)
     codec = Recording(spoil)
     with pytest.MonkeyPatch.context() as patch:

@@ -219,7 +219,7 @@ FORMATS = {
 
 
 def trees(most: int, tokens: int) -> st.SearchStrategy[list[Node]]:
-    """Trees of up to ``most`` nodes."""
+    """Return trees of up to ``most`` nodes."""
     node = st.tuples(st.integers(0, most), st.integers(2, tokens - 1))
     return st.lists(node, max_size=most).map(
         lambda drawn: [
@@ -274,7 +274,7 @@ def test_rows_of_a_tree_are_those_of_plain_passes(
 
 
 def prepared(lm: CassandraForCausalLM, prompt: list[int], kv: KeyValueFormat | None) -> Any:
-    """A session that has seen a prompt."""
+    """Return a session that has seen a prompt."""
     session = lm.session(80, kv=kv)
     session.commit(len(prompt))
     session.prompt(prompt)

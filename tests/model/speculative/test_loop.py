@@ -73,7 +73,7 @@ class Script:
         return self._logits(found) * torch.tensor(sure)[:, None]
 
     def _pass(self, pending: int, nodes: Sequence[Node], position: int) -> list[int]:
-        """The position of each row; those before the first must have keys and values."""
+        """Return the position of each row; those before the first must have keys and values."""
         assert len(self.kept) >= position
         del self.kept[position:]
         self.last = (pending, nodes, position)

@@ -42,7 +42,7 @@ class FromPacked:
 
 
 def end_of(lm: CassandraForCausalLM) -> str:
-    """How a reply ends: with tokens, or with an error of this project."""
+    """Return the end of a reply: tokens, or an error of this project."""
     settings = Settings(gamma=3, max_tokens=12)
     try:
         tokens = [t for part in lm.rounds((5, 9, 11), settings, Counters()) for t in part]

@@ -146,7 +146,7 @@ def _packed(source: Path, **options: Any) -> CassandraForCausalLM:
 
 
 def _require_same(ours: CassandraForCausalLM, source: Path, tokens: list[int]) -> None:
-    """A pass is transformers' own without a cache, in double precision."""
+    """Require that a pass equals transformers' own without a cache, in double precision."""
     theirs = AutoModelForCausalLM.from_pretrained(
         source, dtype=torch.bfloat16, attn_implementation="eager"
     ).double()

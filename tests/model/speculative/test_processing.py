@@ -36,7 +36,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def theirs(model: Any, **arguments: Any) -> Any:
-    """The result of transformers' loop on the same weights."""
+    """Return the result of transformers' loop on the same weights."""
     return super(packed_models.SpeculativeGeneration, model).generate(**arguments)
 
 
@@ -52,7 +52,7 @@ class Wary:
 
 
 def by_row(row: int, ids: torch.Tensor) -> list[int]:
-    """Tokens that the row and the last token allow."""
+    """Return tokens that the row and the last token allow."""
     return [token for token in range(96) if (token + int(ids[-1]) + row) % 3]
 
 

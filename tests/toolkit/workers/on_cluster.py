@@ -19,7 +19,7 @@ def _distributed() -> Any:
 
 @contextmanager
 def local_cluster() -> Iterator[str]:
-    """The address of a scheduler with two workers."""
+    """Yield the address of a scheduler with two workers."""
     with _distributed().LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
     ) as local:

@@ -1,4 +1,4 @@
-"""What tests let workers do: importable there, and quickly."""
+"""Functions that tests run on workers: importable there, and quick."""
 
 from __future__ import annotations
 
