@@ -58,10 +58,10 @@ def with_grammar(settings: Settings, text: GrammarText | None, backend: CheckedB
 
 
 def _read(path: Path) -> str:
-    from cassandra_spec.drafting.grammar import MOST_BYTES
+    from cassandra_spec.drafting.grammar import MAX_BYTES
 
     with path.open("rb") as file:
-        data = file.read(MOST_BYTES + 1)
+        data = file.read(MAX_BYTES + 1)
     try:
         return data.decode()
     except UnicodeDecodeError as error:

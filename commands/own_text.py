@@ -69,7 +69,7 @@ def _bake(args: argparse.Namespace) -> int:
     """Run ``casspec bake-table``."""
     from cassandra_spec.model.baking import bake_table
 
-    baking = _baking(args, order=args.order, most_bytes=args.size and args.size * _MB)
+    baking = _baking(args, order=args.order, max_bytes=args.size and args.size * _MB)
     with _backend(args) as (backend, reply):
         done = bake_table(
             backend, args.source, args.destination, baking, reply, progress=not args.quiet

@@ -83,15 +83,16 @@ class LevelDrafter:
         recent = list(context[-LowDrafter.REACH :])
         rows = min(plan.rows, budget)
         chain = _Chain(self._settings, min(plan.model, budget), budget, len(context) - 1)
-        if not chain.room or plan.direct < math.inf:
-            direct = self._tail(chain, recent, rows, plan.least)
-            if not chain.room or 1 + sum(node.confidence for node in direct) >= plan.direct:
+        if not chain.room or plan.skip_draft_threshold < math.inf:
+            direct = self._tail(chain, recent, rows, plan.min_node_probability)
+            promised = 1 + sum(node.confidence for node in direct)
+            if not chain.room or promised >= plan.skip_draft_threshold:
                 return Proposal(nodes=tuple(direct))
         while self._view is not None and chain.goes_on:
             self._extend(self._view, chain, recent, plan)
         nodes = chain.nodes(self._alternatives, rows)
         if not chain.ended:
-            nodes += self._tail(chain, recent, rows - len(nodes), plan.least)
+            nodes += self._tail(chain, recent, rows - len(nodes), plan.min_node_probability)
         return Proposal(
             nodes=tuple(nodes),
             distributions=self._distributions(chain, nodes),
@@ -117,14 +118,20 @@ class LevelDrafter:
         while True:
             chain.add(view.choose(row))
             below = [n for n, node in enumerate(tree) if node.parent == row - 1]
-            found = [n for n in below if tree[n].token == chain.tokens[-1]]
-            if not (chain.goes_on and found):
+            agreeing = [n for n in below if tree[n].token == chain.tokens[-1]]
+            if not (chain.goes_on and agreeing):
                 return view.keep(path)
-            row = found[0] + 1
+            row = agreeing[0] + 1
             path.append(row)
 
     def _tree(
-        self, chain: _Chain, recent: list[int], count: int, *, depth: int, least: float = 0.0
+        self,
+        chain: _Chain,
+        recent: list[int],
+        count: int,
+        *,
+        depth: int,
+        min_probability: float = 0.0,
     ) -> list[Node]:
         """Return the low drafter's tree below the current end of the chain."""
         if self._low is None:
@@ -134,16 +141,20 @@ class LevelDrafter:
             count,
             branches=self._branches,
             depth=depth,
-            least=least,
+            min_probability=min_probability,
             stop_tokens=self._settings.stop_tokens,
         )
 
-    def _tail(self, chain: _Chain, recent: list[int], count: int, least: float) -> list[Node]:
+    def _tail(
+        self, chain: _Chain, recent: list[int], count: int, min_probability: float
+    ) -> list[Node]:
         """Return the low drafter's tree below the end of the chain, as nodes of the proposal."""
         end, shift = len(chain.tokens) - 1, chain.added
         return [
             dataclasses.replace(node, parent=end if node.parent == ROOT else node.parent + shift)
-            for node in self._tree(chain, recent, count, depth=count, least=least)
+            for node in self._tree(
+                chain, recent, count, depth=count, min_probability=min_probability
+            )
         ]
 
     def _distributions(self, chain: _Chain, nodes: Sequence[Node]) -> Probabilities | None:
@@ -161,8 +172,8 @@ class LevelDrafter:
 class _Chain:
     """The draft view's chain of a round, under construction."""
 
-    def __init__(self, settings: Settings, most: int, budget: int, position: int) -> None:
-        self._settings, self._most = settings, most
+    def __init__(self, settings: Settings, max_tokens: int, budget: int, position: int) -> None:
+        self._settings, self._max_tokens = settings, max_tokens
         self.budget = budget  # positions after the first that passes may write
         self.position = position
         self.choices: list[Choice] = []
@@ -175,7 +186,7 @@ class _Chain:
     @property
     def room(self) -> int:
         """Number of tokens that the chain may still grow by."""
-        return self._most - len(self.tokens)
+        return self._max_tokens - len(self.tokens)
 
     @property
     def goes_on(self) -> bool:
@@ -189,7 +200,7 @@ class _Chain:
 
     def nodes(self, alternatives: int, rows: int) -> list[Node]:
         """Return the chain and the second-best tokens with the smallest margins."""
-        made = [
+        nodes = [
             Node(choice.token, at - 1, choice.margin, DRAFT_VIEW)
             for at, choice in enumerate(self.choices)
         ]
@@ -197,10 +208,10 @@ class _Chain:
         unsure = sorted(
             (choice.margin, at) for at, choice in enumerate(self.choices) if choice.margin < limit
         )
-        for margin, at in unsure[: max(min(alternatives, rows - len(made)), 0)]:
-            made.append(Node(self.choices[at].second, at - 1, margin, ALTERNATIVES))
-        self.added = len(made)
-        return made
+        for margin, at in unsure[: max(min(alternatives, rows - len(nodes)), 0)]:
+            nodes.append(Node(self.choices[at].second, at - 1, margin, ALTERNATIVES))
+        self.added = len(nodes)
+        return nodes
 
 
 def accept_greedy(
@@ -213,8 +224,8 @@ def accept_greedy(
     path, row = list[int](), 0
     while True:
         below = (at for at, node in enumerate(nodes) if node.parent == row - 1)
-        found = next((at for at in below if nodes[at].token == best[row]), None)
-        if found is None:
+        child = next((at for at in below if nodes[at].token == best[row]), None)
+        if child is None:
             return tuple(path)
-        path.append(found)
-        row = found + 1
+        path.append(child)
+        row = child + 1

@@ -145,7 +145,7 @@ def make_drafter(
     ``passes`` replaces the session's draft passes with another draft; ``costs`` prices them.
     """
     view = PassView(passes or session, settings, random) if settings.uses_draft_view else None
-    policy = make_policy(settings, costs or _ReadCosts(session), most=MAX_PLANNED_NODES)
+    policy = make_policy(settings, costs or _ReadCosts(session), max_nodes=MAX_PLANNED_NODES)
     low = LowDrafter(table) if settings.uses_low_drafter else None
     return LevelDrafter(low, view, policy, settings)
 

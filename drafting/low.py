@@ -46,20 +46,20 @@ class Copies:
         """Append the next tokens of the sequence."""
         for token in tokens:
             for length in range(1, min(self.LONGEST, len(self._tokens)) + 1):
-                found = self._after.setdefault(tuple(self._tokens[-length:]), [])
-                if token in found:
-                    found.remove(token)
-                found.insert(0, token)
-                del found[BRANCHES:]
+                followers = self._after.setdefault(tuple(self._tokens[-length:]), [])
+                if token in followers:
+                    followers.remove(token)
+                followers.insert(0, token)
+                del followers[BRANCHES:]
             self._tokens.append(token)
 
     def candidates(self, tail: Sequence[int]) -> list[tuple[int, float]]:
         """Return tokens that followed the end of ``tail`` earlier, longer n-grams first."""
-        found: dict[int, float] = {}
+        confidences: dict[int, float] = {}
         for length in range(min(self.LONGEST, len(tail)), 0, -1):
             for token in self._after.get(tuple(tail[-length:]), ()):
-                found.setdefault(token, self.PRECISION[length - 1])
-        return list(found.items())
+                confidences.setdefault(token, self.PRECISION[length - 1])
+        return list(confidences.items())
 
 
 class Recycled:
@@ -119,14 +119,14 @@ class LowDrafter:
         *,
         branches: int,
         depth: int,
-        least: float = 0.0,
+        min_probability: float = 0.0,
         stop_tokens: frozenset[int] = frozenset(),
     ) -> list[Node]:
         """Return at most ``count`` nodes below the last token of ``tail``, at most ``depth`` deep.
 
         Nodes are taken by the product of confidences along their path, largest first; among equals
-        the candidate found first wins. Nodes with a product below ``least`` are left out. The
-        product becomes the node's confidence. Stop tokens have no children. ``tail`` may have
+        the candidate found first wins. Nodes with a product below ``min_probability`` are left out.
+        The product becomes the node's confidence. Stop tokens have no children. ``tail`` may have
         tokens that are not in the context.
         """
         recent = list(tail[-Copies.LONGEST :])
@@ -135,7 +135,7 @@ class LowDrafter:
         open_nodes = self._children(recent, ROOT, 1.0, 1, branches) if depth else []
         while open_nodes and len(nodes) < count:
             chosen = max(open_nodes, key=lambda node: node.probability)
-            if chosen.probability < least:
+            if chosen.probability < min_probability:
                 break
             open_nodes.remove(chosen)
             before = paths[chosen.parent] if chosen.parent != ROOT else []

@@ -25,8 +25,10 @@ class Plan:
     model: int = 0  # tokens drafted by the draft view
     low: int = 0  # nodes of the low drafter per draft view pass
     rows: int = 0  # nodes to verify; other sources fill the rows that the chain leaves unused
-    direct: float = math.inf  # expected low-drafter tokens from which its tree skips the draft view
-    least: float = 0.0  # minimum probability of a low drafter's node to be worth its row
+    skip_draft_threshold: float = math.inf
+    """Expected tokens of the low drafter from which its tree skips the draft view."""
+    min_node_probability: float = 0.0
+    """Minimum probability of a low drafter's node to be worth its row."""
 
     def __str__(self) -> str:
         if not self.rows:
@@ -191,12 +193,12 @@ class _PassTimes:
     def add(self, rows: int, seen: float, seconds: float) -> None:
         """Add the time of a pass over ``rows`` that attended to ``seen`` positions."""
         before = self.estimate(rows, seen)
-        found = seconds if before is None else min(seconds, self.OUTLIER * before)
-        self._growth.add(rows, seen, found)
+        bounded = seconds if before is None else min(seconds, self.OUTLIER * before)
+        self._growth.add(rows, seen, bounded)
         if rows in self._recent():
             known = self._scaled(rows, rows, seen)
-            found = known + self.RATE * (found - known)
-        self._times[rows] = _Time(found, seen, self._rounds)
+            bounded = known + self.RATE * (bounded - known)
+        self._times[rows] = _Time(bounded, seen, self._rounds)
 
     def _recent(self) -> list[int]:
         """Return the row counts of passes in recent rounds."""
@@ -261,14 +263,16 @@ class MeasuredSeconds:
     def draft(self, position: int, rows: int) -> float:
         """Return the seconds of one draft view pass, measured or estimated."""
         self._position = position
-        found = self._draft.estimate(rows, self._seen(position))
-        return self.DRAFT * self.verify(position, rows) if found is None else found
+        seconds = self._draft.estimate(rows, self._seen(position))
+        return self.DRAFT * self.verify(position, rows) if seconds is None else seconds
 
     def verify(self, position: int, rows: int) -> float:
         """Return the seconds of a verification, measured or estimated."""
         self._position = position
-        found = self._verify.estimate(rows, position)
-        return 1 + _Growth.START[1] * (rows - 1) if found is None else found  # in one-row passes
+        seconds = self._verify.estimate(rows, position)
+        return (
+            1 + _Growth.START[1] * (rows - 1) if seconds is None else seconds
+        )  # in one-row passes
 
     def wants_plain(self) -> bool:
         """Return True if a plain pass should be timed because no recent round had one."""
@@ -298,18 +302,18 @@ class AdaptivePolicy:
     so far. Without a draft view, the tree's size follows from the acceptance rates of its first,
     second, ... node.
 
-    ``settings`` restricts the drafts, ``most`` limits their nodes. ``plans`` counts the plans
+    ``settings`` restricts the drafts, ``max_nodes`` limits their nodes. ``plans`` counts the plans
     chosen.
     """
 
-    def __init__(self, settings: Settings, costs: PassCosts, *, most: int) -> None:
+    def __init__(self, settings: Settings, costs: PassCosts, *, max_nodes: int) -> None:
         levels = settings.levels
-        self._most = most
-        self._models = range(most + 1 if settings.uses_draft_view else 1)
+        self._max_nodes = max_nodes
+        self._models = range(max_nodes + 1 if settings.uses_draft_view else 1)
         self._uses_low = settings.uses_low_drafter
         self._lows = (0, levels.low) if self._uses_low and levels.low else (0,)
         self._fills = (False, True) if self._uses_low and levels.tail else (False,)
-        self._rows = min(most, levels.rows)
+        self._rows = min(max_nodes, levels.rows)
         self._costs = costs
         self._accepted, self._continued = _Mean(0.75, 1.0), _Mean(0.9)  # a, s
         self._accepted_last, self._matched = _Mean(0.6), _Mean(0.4, 6.0)  # b, m
@@ -327,7 +331,7 @@ class AdaptivePolicy:
 
     def plan(self, position: int) -> Plan:
         """Return the plan of the next round."""
-        verify = [self._costs.verify(position, 1 + nodes) for nodes in range(self._most + 1)]
+        verify = [self._costs.verify(position, 1 + nodes) for nodes in range(self._max_nodes + 1)]
         chosen, worth = Plan(), 1 / verify[0]
         if isinstance(self._costs, MeasuredSeconds) and self._costs.wants_plain():
             return self._counted(chosen)
@@ -336,9 +340,9 @@ class AdaptivePolicy:
             for model in self._models[1:]:
                 for fill in self._fills:
                     plan = Plan(model, low, max(model, self._rows) if fill else model)
-                    found = self._worth(plan, one_pass, verify)
-                    if found > worth:
-                        chosen, worth = plan, found
+                    value = self._worth(plan, one_pass, verify)
+                    if value > worth:
+                        chosen, worth = plan, value
         if self._uses_low:
             chosen = self._with_direct(chosen, worth, verify)
         return self._counted(chosen)
@@ -361,8 +365,13 @@ class AdaptivePolicy:
         kept = max(self._kept.value, 0.05)
         slope = max(verify[rows] - verify[0], 0.0) / max(rows, 1)
         promised = (worth * verify[rows] - 1) / kept + 1
-        least = min(worth * slope / (kept * max(kept, 1.0)), 1.0)
-        return dataclasses.replace(chosen, rows=rows, direct=promised, least=least)
+        probability = min(worth * slope / (kept * max(kept, 1.0)), 1.0)
+        return dataclasses.replace(
+            chosen,
+            rows=rows,
+            skip_draft_threshold=promised,
+            min_node_probability=probability,
+        )
 
     def _best_tree(self, verify: Sequence[float]) -> int:
         """Return the low drafter's tree size with the most tokens per cost; 0 if no tree pays."""
@@ -395,8 +404,8 @@ class AdaptivePolicy:
     def _worth(self, plan: Plan, one_pass: float, verify: Sequence[float]) -> float:
         """Return the expected tokens per cost of a plan.
 
-        ``one_pass`` is the cost of a draft view pass; ``verify`` [most + 1] holds the cost of a
-        verification by nodes.
+        ``one_pass`` is the cost of a draft view pass; ``verify`` [max_nodes + 1] holds the cost of
+        a verification by nodes.
         """
         model, rows = plan.model, plan.rows
         sure, last, going_on = self.rate, self._accepted_last.value, self._continued.value
@@ -421,10 +430,10 @@ class AdaptivePolicy:
         return tokens / cost
 
 
-def make_policy(settings: Settings, costs: PassCosts, *, most: int) -> Policy:
-    """Return the policy for these settings; an adaptive one plans up to ``most`` nodes."""
+def make_policy(settings: Settings, costs: PassCosts, *, max_nodes: int) -> Policy:
+    """Return the policy for these settings; an adaptive one plans up to ``max_nodes`` nodes."""
     if settings.gamma == ADAPTIVE:
-        return AdaptivePolicy(settings, costs, most=most)
+        return AdaptivePolicy(settings, costs, max_nodes=max_nodes)
     return FixedPolicy(fixed_plan(settings, int(settings.gamma)))
 
 

@@ -146,12 +146,12 @@ class Outcome:
     def counts(self) -> dict[str, Count]:
         """Return the node counts by source."""
         nodes, won = self.proposal.nodes, {ROOT, *self.path}
-        found: dict[str, list[int]] = {}
+        counts: dict[str, list[int]] = {}
         for at, node in enumerate(nodes):
-            count = found.setdefault(node.source, [0, 0, 0])
+            count = counts.setdefault(node.source, [0, 0, 0])
             for kind, happened in enumerate((True, node.parent in won, at in won)):
                 count[kind] += happened
-        return {source: Count(*count) for source, count in found.items()}
+        return {source: Count(*count) for source, count in counts.items()}
 
     def promised(self) -> tuple[float, int]:
         """Return the low drafters' promised nodes (the sum of confidences) and the number accepted.

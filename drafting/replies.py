@@ -80,7 +80,7 @@ class Emitted:
 
     slot: int
     token: int
-    over: bool  # the sequence ends with this token and its slot is free again
+    ended: bool  # the sequence ends with this token and its slot is free again
     error: CassandraError | None = None  # the reason the sequence ended, instead of a token
 
 
@@ -261,7 +261,7 @@ class Replies:
                         raise emitted.error
                     if emitted.slot in running and self._take(running[emitted.slot], emitted):
                         del running[emitted.slot]
-                        if not emitted.over:
+                        if not emitted.ended:
                             sequences.release(emitted.slot)
                 ready = min(running.values(), default=begun)
                 for number in range(shown, ready):
@@ -282,7 +282,7 @@ class Replies:
         """Append the next token of a reply; return True if the reply ends with it."""
         text = self._texts[number]
         self._counters.tokens += bool(text.tokens)  # the first token comes from the prompt
-        return text.add(emitted.token) or emitted.over
+        return text.add(emitted.token) or emitted.ended
 
     def generation(self) -> Generation:
         """Return the replies that have begun, and their metrics."""

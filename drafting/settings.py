@@ -15,7 +15,7 @@ ADAPTIVE: Literal["adaptive"] = "adaptive"
 
 Gamma = int | Literal["adaptive"]
 
-MOST_GAMMA = 4096
+MAX_GAMMA = 4096
 """Maximum gamma; a runtime may have a lower limit."""
 
 BEST_MARGIN = 0.75
@@ -52,12 +52,10 @@ class Levels:
     grammar: bool = True  # draft the tokens that a grammar forces
 
     def __post_init__(self) -> None:
-        for name, least in {"low": 0, "branches": 1, "rows": 0, "alternatives": 0}.items():
+        for name, low in {"low": 0, "branches": 1, "rows": 0, "alternatives": 0}.items():
             value = getattr(self, name)
-            if not is_integer(value, least, MAX_POSITIONS):
-                raise CassandraError(
-                    f"{name} must be an integer of at least {least}, not {value!r}"
-                )
+            if not is_integer(value, low, MAX_POSITIONS):
+                raise CassandraError(f"{name} must be an integer of at least {low}, not {value!r}")
         for name in ("tail", "grammar"):
             if not isinstance(getattr(self, name), bool):
                 raise CassandraError(f"{name} must be True or False, not {getattr(self, name)!r}")
@@ -151,9 +149,9 @@ class Settings:
     seed: int | None = None  # of the sampling; None: a new one for each reply
 
     def __post_init__(self) -> None:
-        if self.gamma != ADAPTIVE and not is_integer(self.gamma, 0, MOST_GAMMA):
+        if self.gamma != ADAPTIVE and not is_integer(self.gamma, 0, MAX_GAMMA):
             raise CassandraError(
-                f"gamma must be from 0 to {MOST_GAMMA}, or 'adaptive', not {self.gamma!r}"
+                f"gamma must be from 0 to {MAX_GAMMA}, or 'adaptive', not {self.gamma!r}"
             )
         if self.draft not in get_args(DraftKind):
             known = ", ".join(get_args(DraftKind))

@@ -73,13 +73,13 @@ class NgramTable:
 
     def candidates(self, tail: Sequence[int]) -> list[tuple[int, float]]:
         """Return continuations of ``tail`` with confidences, highest order first, each once."""
-        found: dict[int, float] = {}
+        confidences: dict[int, float] = {}
         for order, each in zip(range(len(self.orders), 0, -1), self.orders, strict=True):
             if len(tail) >= order:
                 trust = TRUST.get(order, 1.0)
                 for token, share in each.find(tail[len(tail) - order :]):
-                    found.setdefault(token, trust * share)
-        return list(found.items())
+                    confidences.setdefault(token, trust * share)
+        return list(confidences.items())
 
     @classmethod
     def count(
@@ -88,20 +88,20 @@ class NgramTable:
         *,
         vocabulary: int,
         order: int = _MOST_ORDER,
-        least: int = 1,
-        most_bytes: int | None = None,
+        min_count: int = 1,
+        max_bytes: int | None = None,
         smoothing: float = SMOOTHING,
     ) -> Self:
         """Count the continuations of each n-gram of 1 to ``order`` tokens in each sequence.
 
-        N-grams that occur fewer than ``least`` times are dropped, and then the rarest, higher
-        orders first, until the table fits ``most_bytes``. The confidence is count / (total +
+        N-grams that occur fewer than ``min_count`` times are dropped, and then the rarest, higher
+        orders first, until the table fits ``max_bytes``. The confidence is count / (total +
         ``smoothing``). Among equal counts the smaller token comes first.
         """
         _check(order, vocabulary)
         tokens, places = _flat(sequences, vocabulary)
         counted = [_count(tokens, places, each) for each in range(1, order + 1)]
-        kept = _frequent([each.totals for each in counted], least, most_bytes)
+        kept = _frequent([each.totals for each in counted], min_count, max_bytes)
         orders = [_order(*each, smoothing) for each in zip(counted, kept, strict=True)]
         return cls(tuple(reversed(orders)))
 
@@ -214,14 +214,14 @@ def _changes(values: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _frequent(
-    totals: Sequence[_Counts], least: int, most_bytes: int | None
+    totals: Sequence[_Counts], min_count: int, max_bytes: int | None
 ) -> list[NDArray[np.bool_]]:
     """Return a mask of the n-grams to keep, for each order from 1 up."""
     every = np.concatenate(totals)
-    kept = every >= least
-    if most_bytes is not None:
+    kept = every >= min_count
+    if max_bytes is not None:
         rank = np.argsort(np.argsort(-every, kind="stable"), kind="stable")
-        kept &= rank < most_bytes // ENTRY_BYTES
+        kept &= rank < max_bytes // ENTRY_BYTES
     return np.split(kept, np.cumsum([each.size for each in totals])[:-1])
 
 
@@ -247,20 +247,20 @@ def _dtype(name: str) -> str:
 
 def _read(file: PackedFile, order: int, vocabulary: int) -> TableOrder:
     """Read and validate one order of a file."""
-    found = {name: _mapped(file, f"{name}.{order}") for name in _DTYPES}
-    rows = found["keys"].shape[:1]
-    for name, array in found.items():
+    arrays = {name: _mapped(file, f"{name}.{order}") for name in _DTYPES}
+    rows = arrays["keys"].shape[:1]
+    for name, array in arrays.items():
         shape = rows if name == "keys" else (*rows, CONTINUATIONS)
         if array.shape != shape:
             raise FileError(
                 f"{file.path}: {name}.{order} must have the shape {list(shape)}, "
                 f"not {list(array.shape)}"
             )
-    for name, expected, wrong in _violations(**found, order=order, vocabulary=vocabulary):
+    for name, expected, wrong in _violations(**arrays, order=order, vocabulary=vocabulary):
         if wrong.any():
-            value = found[name][wrong].flat[0]
+            value = arrays[name][wrong].flat[0]
             raise FileError(f"{file.path}: {name}.{order} must be {expected}, not {value}")
-    return TableOrder(**found)
+    return TableOrder(**arrays)
 
 
 def _mapped(file: PackedFile, name: str) -> NDArray[Any]:

@@ -91,12 +91,12 @@ def _in_template(
             raise CassandraError("the tokenizer must have a chat template for several messages")
         return chat[0]["content"]
     return _child(tokenizer).text(
-        lambda asked: tokenizer.apply_chat_template(
-            asked[0],
-            tools=asked[2] or None,
+        lambda request: tokenizer.apply_chat_template(
+            request[0],
+            tools=request[2] or None,
             tokenize=False,
-            add_generation_prompt=asked[1] == "reply",
-            continue_final_message=asked[1] == "continue",
+            add_generation_prompt=request[1] == "reply",
+            continue_final_message=request[1] == "continue",
         ),
         [chat, turn, list(tools)],
         seconds=TEMPLATE_SECONDS,

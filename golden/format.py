@@ -174,9 +174,9 @@ class Format:
         _require_range("significand", self.significand, SIGNIFICAND_MIN, SIGNIFICAND)
         narrow_ok = self.significand == SIGNIFICAND or self.scheme == "mx"
         _require(narrow_ok, "significand", f"8 in scheme {self.scheme}", self.significand)
-        least = self.absent_bits
-        expected = f"at least {least} with a significand of {self.significand} bits"
-        _require(self.truncated >= least, "truncated", expected, self.truncated)
+        absent = self.absent_bits
+        expected = f"at least {absent} with a significand of {self.significand} bits"
+        _require(self.truncated >= absent, "truncated", expected, self.truncated)
         _require_choice("fill", self.fill, get_args(Fill))
         _require_choice("beat", self.beat, (8, 16, 32))
         _require_multiple("group", self.group, self.beat, _GROUP_MAX, "the beat")

@@ -110,10 +110,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def check_config(config: Mapping[str, Any], where: str) -> None:
     """Raise for entries of a wrong type or outside their range; ``where`` prefixes the error."""
-    for name, most in _SIZES.items():
+    for name, limit in _SIZES.items():
         size = config.get(name)
-        if size is not None and not is_integer(size, 1, most):
-            raise _wrong(where, name, f"an integer from 1 to {most}", size)
+        if size is not None and not is_integer(size, 1, limit):
+            raise _wrong(where, name, f"an integer from 1 to {limit}", size)
     for name in _SWITCHES:
         if not isinstance(config.get(name, False), bool):
             raise _wrong(where, name, "true or false", config[name])
@@ -127,11 +127,11 @@ def _stop_tokens(entries: Mapping[str, Any], config: Mapping[str, Any], where: s
     vocabulary = config.get("vocab_size") or _SIZES["vocab_size"]
     stated = entries.get("eos_token_id")
     tokens = stated if isinstance(stated, list) else [stated]
-    found = [token for token in tokens if token is not None]
-    for token in found:
+    stops = [token for token in tokens if token is not None]
+    for token in stops:
         if not is_integer(token, 0, vocabulary - 1):
             raise _wrong(where, "eos_token_id", f"below vocab_size ({vocabulary})", token)
-    return found
+    return stops
 
 
 def _check_rope(config: Mapping[str, Any], where: str) -> None:
@@ -159,13 +159,13 @@ def _check_rope_entries(rope: Mapping[str, Any], where: str) -> None:
 
 
 def _check_numbers(entries: Mapping[str, Any], numbers: Mapping[str, float], where: str) -> None:
-    for name, most in numbers.items():
+    for name, limit in numbers.items():
         if name not in entries:
             continue
         value = entries[name]
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (number and math.isfinite(value) and 0 < value <= most):
-            raise _wrong(where, name, f"a number above 0 and at most {most:g}", value)
+        if not (number and math.isfinite(value) and 0 < value <= limit):
+            raise _wrong(where, name, f"a number above 0 and at most {limit:g}", value)
 
 
 def _wrong(where: str, name: str, expected: str, value: object) -> FileError:

@@ -257,4 +257,4 @@ def find_model_type(value: Any, *, field: Literal["name", "gguf"], where: object
 
 def layer_numbers(tensors: Iterable[str]) -> set[int]:
     """Return the numbers of the layers that have tensors."""
-    return {int(found[1]) for found in map(_LAYER.match, tensors) if found}
+    return {int(match[1]) for match in map(_LAYER.match, tensors) if match}

@@ -143,13 +143,13 @@ def target_seconds(
     Forms of fewer bits win with one row, where memory is the limit, and lose with several, where
     each value is decoded as often. The model is loaded once for each form, without its draft.
     """
-    found = {}
+    seconds = {}
     for target in TARGETS:
         with Engine.from_packed(
             source, target=target, draft=False, threads=threads, context=rows * (passes + 1)
         ) as engine:
-            found[target] = statistics.median(_pass_seconds(engine, rows, passes))
-    return found
+            seconds[target] = statistics.median(_pass_seconds(engine, rows, passes))
+    return seconds
 
 
 def _pass_seconds(engine: Engine, rows: int, passes: int) -> Iterator[float]:

@@ -55,7 +55,7 @@ class Baking:
     reply_tokens: int = 128  # of a reply, at most
     seed: int = 0
     order: int = 3
-    most_bytes: int | None = None
+    max_bytes: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,9 +90,12 @@ def bake_table(
     with resumable_file(destination, key=text.key) as (path, store):
         made = text.make(store, progress=progress)
         table = NgramTable.count(
-            made.sequences, vocabulary=vocabulary, order=baking.order, most_bytes=baking.most_bytes
+            made.sequences,
+            vocabulary=vocabulary,
+            order=baking.order,
+            max_bytes=baking.max_bytes,
         )
-        tokens = {"own_tokens": _total(made.own), "text_tokens": _total(made.given)}
+        tokens = {"own_tokens": _total(made.own), "text_tokens": _total(made.user)}
         table.save(path, {**_digests(model), "seed": baking.seed, **tokens})
         return Baked(entries=len(table), bytes=path.stat().st_size, resumed=made.resumed, **tokens)
 
@@ -110,14 +113,14 @@ def open_table(path: Path, model: Path) -> NgramTable:
 class MadeText:
     """Sequences of tokens to count, or to train on."""
 
-    given: list[list[int]]  # texts, and conversations that begin with their prompts
+    user: list[list[int]]  # texts, and conversations that begin with their prompts
     own: list[list[int]]  # the model's own conversations
     resumed: int  # conversations that an interrupted run had made
 
     @property
     def sequences(self) -> list[list[int]]:
         """All of them."""
-        return [*self.given, *self.own]
+        return [*self.user, *self.own]
 
 
 class OwnText:
@@ -139,14 +142,14 @@ class OwnText:
         talks = _Conversations(
             backend, self._baking, self._reply, self._prompts, journal, sequences
         ).in_order()
-        given, own = list(self._texts), list[list[int]]()
+        user, own = list(self._texts), list[list[int]]()
         with _bar("replying", self._prompts, len(self._prompts), " prompts", progress) as bar:
-            given += [next(talks) for _ in bar]
+            user += [next(talks) for _ in bar]
         with _bar("baking", None, self._baking.tokens, " tokens", progress) as bar:
             while _total(own) < self._baking.tokens:
                 own.append(next(talks))
                 bar.update(len(own[-1]))
-        return MadeText(given=given, own=own, resumed=resumed)
+        return MadeText(user=user, own=own, resumed=resumed)
 
 
 _Talk = Generator[tuple[list[int], Settings], list[int], list[int]]
@@ -201,7 +204,7 @@ class _Conversations:
         answered = []
         for emitted in self._sequences.step():
             self._talks[emitted.slot][2].append(emitted.token)
-            if emitted.over:
+            if emitted.ended:
                 answered.append(self._talks.pop(emitted.slot))
         for talk in answered:  # each may claim the slot of any of them
             self._ask(*talk)
@@ -241,10 +244,10 @@ class _Conversations:
 def _digests(model: Path) -> dict[str, str]:
     """Return the digests of the packed model and of its tokenizer, if any."""
     tokenizer = model / "tokenizer.json"
-    found = {"model_digest": open_packed(model).digest}
+    digests = {"model_digest": open_packed(model).digest}
     if tokenizer.exists():
-        found["tokenizer_digest"] = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
-    return found
+        digests["tokenizer_digest"] = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
+    return digests
 
 
 def _bar(
@@ -292,13 +295,13 @@ def _read_texts(backend: Backend, files: Sequence[Path]) -> tuple[list[list[int]
 def _prompt(line: str, file: Path) -> str:
     """Parse a prompt in JSON: a string, or the entry ``prompt`` of an object."""
     try:
-        found = json.loads(line)
+        entry = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise FileError(f"{file}: a line must be JSON ({error})") from error
-    prompt = found.get("prompt") if isinstance(found, dict) else found
+    prompt = entry.get("prompt") if isinstance(entry, dict) else entry
     if not isinstance(prompt, str) or not prompt.strip():
         raise FileError(
             f"{file}: a line must be a text, or an object with a text as prompt, "
-            f"not {reprlib.repr(found)}"
+            f"not {reprlib.repr(entry)}"
         )
     return prompt

@@ -46,11 +46,11 @@ def pointer(
     return Pointer(array)
 
 
-def int32(name: str, value: int, least: int = -_LIMIT, most: int = _LIMIT - 1) -> int:
+def int32(name: str, value: int, low: int = -_LIMIT, high: int = _LIMIT - 1) -> int:
     """Return an integer for an ``int32_t`` argument, checked against its limits."""
     number = operator.index(value)
-    if not least <= number <= most:
-        raise CassandraError(f"{name} must be from {least} to {most}, not {number}")
+    if not low <= number <= high:
+        raise CassandraError(f"{name} must be from {low} to {high}, not {number}")
     return number
 
 

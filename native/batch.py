@@ -182,7 +182,7 @@ class Batch:
         for token in tokens:
             emitted = self._emit(slot, self._running[slot].end(token))
             yield emitted
-            if emitted.over:
+            if emitted.ended:
                 return
 
     def _trace(self, sequence: _Sequence) -> None:

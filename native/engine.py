@@ -58,11 +58,11 @@ from cassandra_spec.native.engine_binding import (
     RoundRequest,
     RoundResult,
     Row,
-    given_nodes,
     outcome_of,
     pass_rows,
     round_request,
     table_orders,
+    verification_input,
 )
 from cassandra_spec.native.hints import hint_path, read_hint, write_hint
 from cassandra_spec.native.key_values import CHUNK, ChunkSealer
@@ -510,7 +510,7 @@ class Engine(LoadedModel):
 
         proposal = chooser.propose(draft, request.budget)
         request.stage = VERIFY
-        result = self._run_stage(position, request, given_nodes(proposal.nodes))
+        result = self._run_stage(position, request, verification_input(proposal.nodes))
         path, token = chooser.choose(proposal, self._last_logits(1 + len(proposal.nodes)))
         rows = np.array(path, np.int32) + np.int32(1)
         kept = pointer("rows", rows, np.int32, len(path))
@@ -533,18 +533,18 @@ class Engine(LoadedModel):
     def _policy(self, settings: Settings) -> Policy:
         """Return the policy; an adaptive one is shared by replies with the same draft settings."""
         if settings.gamma != ADAPTIVE:
-            return make_policy(settings, MeasuredSeconds(), most=MAX_GAMMA)
+            return make_policy(settings, MeasuredSeconds(), max_nodes=MAX_GAMMA)
         key = settings.draft, settings.min_margin, settings.levels, settings.draft_cache
         if key not in self._policies:
             nodes = MAX_GAMMA if self.streamed() else ADAPTIVE_NODES  # drafts are cheap then
-            most = min(max(nodes, settings.levels.rows), MAX_GAMMA)
+            max_nodes = min(max(nodes, settings.levels.rows), MAX_GAMMA)
             costs = MeasuredSeconds(settings.draft_cache)
             hint = self._hint_path(settings)
             found = read_hint(hint) if hint else None
             if found:
                 costs.begin(found)
             self._costs.append((hint, costs))
-            self._policies[key] = make_policy(settings, costs, most=most)
+            self._policies[key] = make_policy(settings, costs, max_nodes=max_nodes)
         return self._policies[key]
 
     def _hint_path(self, settings: Settings) -> Path | None:

@@ -77,7 +77,7 @@ class RoundRequest(CheckedStructure):
     """``RoundRequest`` of engine.h."""
 
     _fields_ = (
-        *((name, c_double) for name in ("direct", "least")),
+        *((name, c_double) for name in ("skip_draft_threshold", "min_node_probability")),
         *((name, c_float) for name in ("min_margin", "alternative_margin")),
         *((name, c_int32) for name in ("budget", "model", "low", "rows")),
         *((name, c_int32) for name in ("branches", "alternatives", "uses_low", "slot")),
@@ -118,7 +118,7 @@ class TreeLimits(CheckedStructure):
 
     _fields_ = (
         *((name, c_int32) for name in ("count", "branches", "depth")),
-        ("least", c_double),
+        ("min_probability", c_double),
         ("stops", c_void_p),
         ("stop_count", c_int32),
     )
@@ -273,8 +273,8 @@ def round_request(
     """Build the request of a round; ``stops`` [n] must outlive the round."""
     levels = settings.levels
     return RoundRequest(
-        direct=plan.direct,
-        least=plan.least,
+        skip_draft_threshold=plan.skip_draft_threshold,
+        min_node_probability=plan.min_node_probability,
         min_margin=settings.min_margin,
         alternative_margin=levels.alternative_margin,
         budget=budget,
@@ -311,7 +311,7 @@ def outcome_of(result: RoundResult) -> Outcome:
     )
 
 
-def given_nodes(nodes: Sequence[Node]) -> RoundResult:
+def verification_input(nodes: Sequence[Node]) -> RoundResult:
     """Return a proposal's nodes as input of a verification."""
     given = RoundResult(nodes=len(nodes))
     for at, node in enumerate(nodes):

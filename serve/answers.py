@@ -97,9 +97,9 @@ class Answer:
             return None
         if self._chat:
             return self._texts.chat(event.scores)
-        found = self._texts.completion(event.scores, self._offsets[index])
-        self._offsets[index] += sum(map(len, found["tokens"]))
-        return found
+        scores = self._texts.completion(event.scores, self._offsets[index])
+        self._offsets[index] += sum(map(len, scores["tokens"]))
+        return scores
 
     def _trace(self, event: Event, usage: bool) -> bytes:
         """Return the round of a traced event: a body without choices, like that of the usage."""

@@ -34,7 +34,7 @@ from cassandra_spec.serve.structured import grammar_text
 from cassandra_spec.serve.tool_calls import CallFormat, call_format, with_tools
 from cassandra_spec.toolkit.trace_page import live_page
 
-_Asked = ChatRequest | CompletionRequest
+_Generation = ChatRequest | CompletionRequest
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 """Host names that are always accepted."""
@@ -194,59 +194,59 @@ class _Replies:
         self._arriving = 0  # requests that have not come to the scheduler
 
     async def answer(
-        self, request: Request, kind: type[_Asked] | type[ResponsesRequest]
+        self, request: Request, kind: type[_Generation] | type[ResponsesRequest]
     ) -> Response:
         """Answer a request, whole or as a stream."""
         self._scheduler.require_room(self._arriving)
         self._arriving += 1
         try:
             read = read_request(kind, await _read_body(request, self._served.max_body))
-            asked = read.chat if isinstance(read, ResponsesRequest) else read
-            _require_model(self._served, asked.model)
-            prompts, echoes = await asyncio.to_thread(self._encode, asked)
-            grammars = await asyncio.to_thread(self._compile, asked)
+            body = read.chat if isinstance(read, ResponsesRequest) else read
+            _require_model(self._served, body.model)
+            prompts, echoes = await asyncio.to_thread(self._encode, body)
+            grammars = await asyncio.to_thread(self._compile, body)
         finally:
             self._arriving -= 1
         answer = (
-            ResponseAnswer(read, len(prompts[0]), calls=self._calls_of(asked))
+            ResponseAnswer(read, len(prompts[0]), calls=self._calls_of(body))
             if isinstance(read, ResponsesRequest)
             else self._answer(read, prompts, echoes)
         )
-        replies = self._begin(asked, prompts, grammars)
+        replies = self._begin(body, prompts, grammars)
         try:
-            if not asked.stream:
+            if not body.stream:
                 return JSONResponse(answer.whole(await _unless_gone(request, replies.whole())))
             first = await _unless_gone(request, replies.event())
-            usage = asked.stream_options.include_usage
+            usage = body.stream_options.include_usage
             return _Stream(replies, _pieces(replies, first, answer, usage=usage))
         except BaseException:
             replies.cancel()
             raise
 
     def _answer(
-        self, asked: _Asked, prompts: Sequence[Sequence[int]], echoes: Sequence[str]
+        self, body: _Generation, prompts: Sequence[Sequence[int]], echoes: Sequence[str]
     ) -> Answer:
         return Answer(
-            asked.kind,
+            body.kind,
             self._served.name,
             self._served.fingerprint,
             prompts,
-            n=asked.n,
+            n=body.n,
             echoes=echoes,
-            texts=None if asked.scored is None else self._texts,
-            calls=self._calls_of(asked),
+            texts=None if body.scored is None else self._texts,
+            calls=self._calls_of(body),
         )
 
-    def _calls_of(self, asked: _Asked) -> CallFormat | None:
+    def _calls_of(self, body: _Generation) -> CallFormat | None:
         """Return the format of a reply's calls, if it may have some."""
-        return self._calls if isinstance(asked, ChatRequest) and asked.callable else None
+        return self._calls if isinstance(body, ChatRequest) and body.callable else None
 
     def _begin(
-        self, asked: _Asked, prompts: Sequence[Sequence[int]], grammars: Sequence[Grammar]
+        self, body: _Generation, prompts: Sequence[Sequence[int]], grammars: Sequence[Grammar]
     ) -> _Jobs:
         """Begin the replies to all prompts, ``n`` to each."""
-        traced = asked.stream and asked.stream_options.include_trace
-        count, room = len(prompts) * asked.n, self._scheduler.room
+        traced = body.stream and body.stream_options.include_trace
+        count, room = len(prompts) * body.n, self._scheduler.room
         if count > room:
             message = f"prompt and n must ask for at most {room} replies at once, not {count}"
             raise ApiError(400, message, param="n", code="invalid_value")
@@ -254,25 +254,25 @@ class _Replies:
             message = "stream_options.include_trace must be false for several replies"
             raise ApiError(400, message, param="stream_options", code="invalid_value")
         jobs = [
-            (prompt, self._settings(asked, len(prompt), number, grammars))
+            (prompt, self._settings(body, len(prompt), number, grammars))
             for prompt in prompts
-            for number in range(asked.n)
+            for number in range(body.n)
         ]
-        silent = asked.most_tokens == 0
-        return _Jobs(self._scheduler, jobs, silent=silent, streamed=asked.stream, traced=traced)
+        silent = body.token_limit == 0
+        return _Jobs(self._scheduler, jobs, silent=silent, streamed=body.stream, traced=traced)
 
-    def _encode(self, asked: _Asked) -> tuple[list[Sequence[int]], list[str]]:
+    def _encode(self, body: _Generation) -> tuple[list[Sequence[int]], list[str]]:
         """Encode the prompts, each to at least one token; return their texts, too, if to be echoed.
 
         Runs in a thread, because it can be slow.
         """
-        if isinstance(asked, ChatRequest):
-            tools = [tool.model_dump() for tool in asked.callable]
-            chat = with_tools(asked.messages_of_template, tools, self._calls)
-            shown = {"turn": asked.turn, "tools": tools if self._calls.in_template else []}
-            return [self._encode_text(asked.name_of("messages"), chat, **shown)], []
-        prompts = [self._encode_one(each) for each in asked.prompt]
-        return prompts, self._echoes(asked, prompts) if asked.echo else []
+        if isinstance(body, ChatRequest):
+            tools = [tool.model_dump() for tool in body.callable]
+            chat = with_tools(body.messages_of_template, tools, self._calls)
+            shown = {"turn": body.turn, "tools": tools if self._calls.in_template else []}
+            return [self._encode_text(body.name_of("messages"), chat, **shown)], []
+        prompts = [self._encode_one(each) for each in body.prompt]
+        return prompts, self._echoes(body, prompts) if body.echo else []
 
     def _encode_one(self, prompt: str | Sequence[int]) -> Sequence[int]:
         if isinstance(prompt, str):
@@ -283,11 +283,11 @@ class _Replies:
             raise ApiError(400, message, param="prompt", code="invalid_value")
         return prompt
 
-    def _echoes(self, asked: CompletionRequest, prompts: Sequence[Sequence[int]]) -> list[str]:
+    def _echoes(self, body: CompletionRequest, prompts: Sequence[Sequence[int]]) -> list[str]:
         with self._encoding:
             return [
                 each if isinstance(each, str) else self._served.tokenizer.decode(tokens)
-                for each, tokens in zip(asked.prompt, prompts, strict=True)
+                for each, tokens in zip(body.prompt, prompts, strict=True)
             ]
 
     def _encode_text(self, param: str, prompt: Prompt, **ways: Any) -> Sequence[int]:
@@ -300,62 +300,62 @@ class _Replies:
         except CassandraError as error:
             raise ApiError(400, str(error), param=param, code="invalid_value") from error
 
-    def _compile(self, asked: _Asked) -> Sequence[Grammar]:
+    def _compile(self, body: _Generation) -> Sequence[Grammar]:
         """Compile the grammar of a request, if it has one.
 
         Runs in a thread, because it can be slow.
         """
-        tools = asked if isinstance(asked, ChatRequest) else None
-        param = "tools" if tools and tools.callable else asked.name_of("response_format")
+        tools = body if isinstance(body, ChatRequest) else None
+        param = "tools" if tools and tools.callable else body.name_of("response_format")
         try:
-            text = grammar_text(asked.response_format, tools, self._calls)
+            text = grammar_text(body.response_format, tools, self._calls)
             return [self._grammars.compile(text)] if text else []
         except CassandraError as error:
             message = f"{param}: {error}"
             raise ApiError(400, message, param=param, code="invalid_value") from error
 
     def _settings(
-        self, asked: _Asked, prompt: int, number: int, grammars: Sequence[Grammar]
+        self, body: _Generation, prompt: int, number: int, grammars: Sequence[Grammar]
     ) -> Settings:
         """Return the settings of reply ``number`` to a prompt."""
         served = self._served
-        biased = max(map(int, asked.logit_bias), default=0)
+        biased = max(map(int, body.logit_bias), default=0)
         if biased >= served.vocabulary:
             message = f"logit_bias must have tokens below {served.vocabulary}, not {biased}"
             raise ApiError(400, message, param="logit_bias", code="invalid_value")
         settings = dataclasses.replace(
             served.settings,
-            max_tokens=self._most_tokens(asked, prompt),
-            stop_strings=tuple(asked.stop),
-            processors=(*asked.processors, *grammars),
-            logprobs=asked.scored,
-            prompt_logprobs=asked.echoed and asked.scored is not None,
+            max_tokens=self._token_limit(body, prompt),
+            stop_strings=tuple(body.stop),
+            processors=(*body.processors, *grammars),
+            logprobs=body.scored,
+            prompt_logprobs=body.echoed and body.scored is not None,
         )
-        temperature = served.temperature if asked.temperature is None else asked.temperature
+        temperature = served.temperature if body.temperature is None else body.temperature
         if not temperature:
-            return dataclasses.replace(settings, gamma=0) if asked.plain else settings
-        sampling = Sampling(temperature=temperature, top_p=asked.top_p, min_p=asked.min_p)
-        seed = None if asked.seed is None else (asked.seed + number) % 2**64
+            return dataclasses.replace(settings, gamma=0) if body.plain else settings
+        sampling = Sampling(temperature=temperature, top_p=body.top_p, min_p=body.min_p)
+        seed = None if body.seed is None else (body.seed + number) % 2**64
         return dataclasses.replace(settings, gamma=0, sampling=sampling, seed=seed)
 
-    def _most_tokens(self, asked: _Asked, prompt: int) -> int:
+    def _token_limit(self, body: _Generation, prompt: int) -> int:
         """Return the token limit of a reply; a request for 0 tokens generates one."""
         served, room = self._served, self._served.context - prompt
-        most = asked.most_tokens
-        if most is None:
-            most = min(served.max_tokens, asked.default_tokens, room)
-        most = max(most, 1)
-        if most > served.max_tokens:
-            name = asked.name_of("max_tokens")
-            message = f"{name} must be at most {served.max_tokens}, not {most}"
+        limit = body.token_limit
+        if limit is None:
+            limit = min(served.max_tokens, body.default_tokens, room)
+        limit = max(limit, 1)
+        if limit > served.max_tokens:
+            name = body.name_of("max_tokens")
+            message = f"{name} must be at most {served.max_tokens}, not {limit}"
             raise ApiError(400, message, param=name, code="invalid_value")
-        if most > room:
+        if limit > room:
             message = (
                 f"prompt and reply must fit the model's {served.context} positions, not need "
-                f"{prompt} for the prompt and {most} for the reply"
+                f"{prompt} for the prompt and {limit} for the reply"
             )
             raise ApiError(400, message, code="context_length_exceeded")
-        return most
+        return limit
 
 
 class _Jobs:
@@ -367,22 +367,22 @@ class _Jobs:
     def __init__(
         self,
         scheduler: Scheduler,
-        asked: Sequence[tuple[Sequence[int], Settings]],
+        body: Sequence[tuple[Sequence[int], Settings]],
         *,
         silent: bool,
         **ways: bool,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
-        self._silent, self.count = silent, len(asked)
+        self._silent, self.count = silent, len(body)
         self._jobs: list[Job] = []
 
         def deliver(index: int, event: Event) -> None:
             loop.call_soon_threadsafe(self._events.put_nowait, (index, event))
 
-        scheduler.require_room(len(asked) - 1)
+        scheduler.require_room(len(body) - 1)
         try:
-            for index, (prompt, settings) in enumerate(asked):
+            for index, (prompt, settings) in enumerate(body):
                 told = functools.partial(deliver, index)
                 self._jobs.append(scheduler.submit(prompt, settings, told, **ways))
         except BaseException:

@@ -54,8 +54,8 @@ class TokenTexts:
         """Return the top tokens and the token itself, without duplicates of a text."""
         if score.logprob is None:
             return None
-        found = dict[str, float]()
+        logprobs = dict[str, float]()
         for token, logprob in (*score.top, (score.token, score.logprob)):
             text = self.text(token)
-            found[text] = max(logprob, found.get(text, logprob))
-        return found
+            logprobs[text] = max(logprob, logprobs.get(text, logprob))
+        return logprobs

@@ -18,7 +18,7 @@ from pydantic_core import from_json
 
 from cassandra_spec.drafting import Bias, Penalties, Processor, Turn
 from cassandra_spec.serve.errors import ApiError
-from cassandra_spec.serve.structured import AskedCall, Format, TextFormat, ToolFields
+from cassandra_spec.serve.structured import Format, MessageCall, TextFormat, ToolFields
 
 MAX_STOPS = 4
 _LONGEST_STOP = 256  # characters
@@ -69,7 +69,7 @@ class StreamOptions(Body):
     include_trace: bool = False  # add the source of each token (docs/software/serving.md)
 
 
-class Asked(Body):
+class GenerationRequest(Body):
     """Fields that chat and text completion requests share."""
 
     neutral = _NEUTRAL
@@ -102,7 +102,7 @@ class Asked(Body):
         return [value] if isinstance(value, str) else value
 
     @property
-    def most_tokens(self) -> int | None:
+    def token_limit(self) -> int | None:
         """The requested limit of the reply, if any."""
         return self.max_tokens
 
@@ -132,7 +132,7 @@ class Message(Body):
     """A message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    tool_calls: list[AskedCall] = []  # calls of the assistant
+    tool_calls: list[MessageCall] = []  # calls of the assistant
     tool_call_id: str = ""  # call of a tool's result; templates use the order instead
     content: str = ""
     name: str = ""  # accepted, without effect: templates do not use it
@@ -169,7 +169,7 @@ class Message(Body):
         return "".join(texts)
 
 
-class ChatRequest(ToolFields, Asked):
+class ChatRequest(ToolFields, GenerationRequest):
     """The body of ``/v1/chat/completions``."""
 
     kind = "chat"
@@ -225,7 +225,7 @@ class ChatRequest(ToolFields, Asked):
         return self.top_logprobs if self.logprobs else None
 
     @property
-    def most_tokens(self) -> int | None:
+    def token_limit(self) -> int | None:
         """The requested limit of the reply, if any."""
         return self.max_completion_tokens or self.max_tokens
 
@@ -247,7 +247,7 @@ class ChatRequest(ToolFields, Asked):
         ]
 
 
-class CompletionRequest(Asked):
+class CompletionRequest(GenerationRequest):
     """The body of ``/v1/completions``: texts, or lists of tokens."""
 
     kind = "text"

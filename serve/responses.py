@@ -99,10 +99,10 @@ class _Text(Body):
     @property
     def of_chat(self) -> Format:
         """Return the format in the form of a chat."""
-        found = self.format
-        if not isinstance(found, _SchemaFormat):
-            return found
-        fields = found.model_dump(by_alias=True, exclude={"type"})
+        chosen = self.format
+        if not isinstance(chosen, _SchemaFormat):
+            return chosen
+        fields = chosen.model_dump(by_alias=True, exclude={"type"})
         return JsonSchema(type="json_schema", json_schema=SchemaFormat(**fields))
 
 
@@ -140,21 +140,21 @@ class _Chat(ChatRequest):
 
 def _messages(items: Sequence[_Message | _Call | _Result]) -> list[dict[str, Any]]:
     """Return the messages of a chat; calls belong to the message of the assistant before them."""
-    found = list[dict[str, Any]]()
+    messages = list[dict[str, Any]]()
     for item in items:
         if isinstance(item, _Message):
-            found.append({"role": item.role, "content": item.content})
+            messages.append({"role": item.role, "content": item.content})
         elif isinstance(item, _Result):
             result = {"tool_call_id": item.call_id, "content": item.output}
-            found.append({"role": "tool", **result})
+            messages.append({"role": "tool", **result})
         else:
-            if not found or found[-1]["role"] != "assistant":
-                found.append({"role": "assistant", "content": ""})
+            if not messages or messages[-1]["role"] != "assistant":
+                messages.append({"role": "assistant", "content": ""})
             function = {"name": item.name, "arguments": item.arguments}
-            found[-1].setdefault("tool_calls", []).append(
+            messages[-1].setdefault("tool_calls", []).append(
                 {"id": item.call_id, "function": function}
             )
-    return found
+    return messages
 
 
 class ResponsesRequest(Body):
@@ -347,7 +347,7 @@ class ResponseAnswer:
         )
 
     def _body(self, status: str, output: list[dict[str, Any]], last: Event | None) -> Any:
-        asked = self._asked
+        request = self._asked
         return {
             "id": self._id,
             "object": "response",
@@ -357,18 +357,18 @@ class ResponseAnswer:
             "incomplete_details": (
                 {"reason": "max_output_tokens"} if status == "incomplete" else None
             ),
-            "instructions": asked.instructions,
-            "max_output_tokens": asked.max_output_tokens,
-            "metadata": asked.metadata,
-            "model": asked.model,
+            "instructions": request.instructions,
+            "max_output_tokens": request.max_output_tokens,
+            "metadata": request.metadata,
+            "model": request.model,
             "output": output,
-            "parallel_tool_calls": asked.parallel_tool_calls,
+            "parallel_tool_calls": request.parallel_tool_calls,
             "previous_response_id": None,
             "store": False,
-            "temperature": asked.temperature,
-            "text": asked.text.model_dump(by_alias=True),
-            **asked.model_dump(include={"tools", "tool_choice"}),
-            "top_p": asked.top_p,
+            "temperature": request.temperature,
+            "text": request.text.model_dump(by_alias=True),
+            **request.model_dump(include={"tools", "tool_choice"}),
+            "top_p": request.top_p,
             "truncation": "disabled",
             "usage": None if last is None else self._usage(last),
         }

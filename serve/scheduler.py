@@ -283,7 +283,7 @@ class Scheduler:
             except BaseException as error:  # the tokenizer's panic is not an Exception
                 told = {"error": error}
             if told.keys() & {"finish_reason", "error"}:
-                self._release(slot, over=some[-1].over)
+                self._release(slot, over=some[-1].ended)
                 self._close(job, told.get("finish_reason", "error"), **told)
             elif any(told.values()):
                 job.tell(**told)
@@ -294,15 +294,15 @@ class Scheduler:
         if failure := job.error or last.error:
             raise failure
         self.totals.tokens += len(emitted)
-        if last.over:
+        if last.ended:
             stopped = job.text.stopped or last.token in job.settings.stop_tokens
             told["finish_reason"] = "stop" if stopped else "length"
-        if job.streamed or last.over:
-            told["text"] = job.text.new(last=last.over)
+        if job.streamed or last.ended:
+            told["text"] = job.text.new(last=last.ended)
             told["scores"] = job.new_scores()
         if job.traced:
             job.traced.add([each.token for each in emitted])
-            if last.over:
+            if last.ended:
                 job.traced.end()
             told["trace"] = job.traced.rounds[-1]
         return told

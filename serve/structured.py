@@ -120,7 +120,7 @@ class CalledFunction(_Body):
         raise ValueError("must be a JSON object")
 
 
-class AskedCall(_Body):
+class MessageCall(_Body):
     """A call in an earlier message of the assistant."""
 
     id: str = ""

@@ -181,14 +181,14 @@ class CallText:
 
 def parse_calls(text: str, form: CallFormat) -> list[Call]:
     """Return the calls of a text, or an empty list if it has anything else."""
-    found, at, decoder = list[Call](), len(form.begin), json.JSONDecoder()
+    calls, at, decoder = list[Call](), len(form.begin), json.JSONDecoder()
     try:
         while True:
             entry, at = decoder.raw_decode(text, at)
             arguments = json.dumps(entry["arguments"], ensure_ascii=False)
-            found.append(Call(f"call_{uuid.uuid4().hex[:24]}", str(entry["name"]), arguments))
+            calls.append(Call(f"call_{uuid.uuid4().hex[:24]}", str(entry["name"]), arguments))
             if not text.startswith(form.between, at):
-                return found if text[at:].strip() == form.end.strip() else []
+                return calls if text[at:].strip() == form.end.strip() else []
             at += len(form.between)
     except (ValueError, KeyError, TypeError):
         return []

@@ -186,11 +186,11 @@ class Block:
 class Equivalence:
     """A netlist against its RTL, by block.
 
-    ``found`` and ``loose`` are those of :class:`Matched`.
+    ``matches`` and ``loose`` are those of :class:`Matched`.
     """
 
     blocks: Mapping[str, Block]
-    found: Mapping[str, int]
+    matches: Mapping[str, int]
     loose: Sequence[str]
 
     def named(self, verdict: Verdict) -> list[str]:
@@ -246,7 +246,7 @@ def equivalence(
         verdicts = compare(matched, chosen, folder, seconds)
         said = {point.name: verdict for point, verdict in zip(chosen, verdicts, strict=True)}
         blocks[name] = Block(verdicts=said, seconds=time.perf_counter() - start)
-    return Equivalence(blocks=blocks, found=matched.found, loose=matched.loose)
+    return Equivalence(blocks=blocks, matches=matched.matches, loose=matched.loose)
 
 
 def _yosys(script: str, name: str, folder: Path) -> None:
@@ -323,7 +323,7 @@ def table(reports: Mapping[str, Equivalence]) -> str:
 
 def _listed(label: str, one: Equivalence) -> str:
     """Describe how registers were matched, and name the points that are not proved."""
-    found = ", ".join(f"{count} by {how}" for how, count in one.found.items())
+    found = ", ".join(f"{count} by {how}" for how, count in one.matches.items())
     lines = [f"{label}: registers of the RTL matched: {found}."]
     lines += [f"- {kind}: {name}" for kind in ("different", "open") for name in one.named(kind)]
     if one.loose:

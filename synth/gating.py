@@ -16,10 +16,10 @@ from pathlib import Path
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.synth.timing import Library
 
-LEAST = 4
+MIN_GROUP = 4
 """Minimum number of flip-flops behind a gate; a smaller group keeps its multiplexers."""
 
-MOST = 32
+MAX_LEAF = 32
 """Maximum number of flip-flops behind one AND, which is a leaf of the clock tree."""
 
 LEAVES = 8
@@ -34,7 +34,7 @@ CLOCK = "clk"
 
 LATCH, _INVERTER, _NAND = "LATCH", "INVX1", "NAND2X1"
 
-_DRIVERS = {8: "INVX2", 16: "INVX4", MOST: "INVX8"}
+_DRIVERS = {8: "INVX2", 16: "INVX4", MAX_LEAF: "INVX8"}
 """The output inverter of an AND, by the maximum number of flip-flops, at about equal delay."""
 
 ENABLES = """\
@@ -89,9 +89,9 @@ _CONNECTION = re.compile(r"connect \\(\w) (.*)")
 def gate_clocks(rtlil: str) -> str:
     """Return RTLIL in which flip-flops with an enable have a gated clock.
 
-    Every ``$_DFFE_PP_`` whose enable drives at least :data:`LEAST` of them in its module becomes a
-    ``$_DFF_P_`` behind a gate. The flip-flops of one enable share leaves in the order of the text,
-    as evenly as :data:`MOST` allows, and :data:`LEAVES` of these share a latch.
+    Every ``$_DFFE_PP_`` whose enable drives at least :data:`MIN_GROUP` of them in its module
+    becomes a ``$_DFF_P_`` behind a gate. The flip-flops of one enable share leaves in the order of
+    the text, as evenly as :data:`MAX_LEAF` allows, and :data:`LEAVES` of these share a latch.
     """
     return re.sub(r"^module .*?^end$", lambda found: _gated(found[0]), rtlil, flags=re.M | re.S)
 
@@ -122,9 +122,9 @@ def _shared(
     """Yield clock, enable and flip-flops of every leaf, and the leaf that has its latch."""
     number = 0
     for (clock, enable), members in groups.items():
-        if len(members) < LEAST:
+        if len(members) < MIN_GROUP:
             continue
-        parts = -(-len(members) // MOST)
+        parts = -(-len(members) // MAX_LEAF)
         ends = [len(members) * part // parts for part in range(parts + 1)]
         for part, (first, last) in enumerate(itertools.pairwise(ends)):
             yield clock, enable, members[first:last], number - part % LEAVES
@@ -146,7 +146,7 @@ def _and(net: str, clock: str, opens: str, flip_flops: int) -> list[str]:
 
 
 def driver_of(flip_flops: int) -> str:
-    """Return the inverter of an AND for this number of flip-flops, at most :data:`MOST`."""
+    """Return the inverter of an AND for this number of flip-flops, at most :data:`MAX_LEAF`."""
     return next(kind for most, kind in _DRIVERS.items() if flip_flops <= most)
 
 

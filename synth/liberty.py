@@ -80,7 +80,7 @@ class Drive:
     """The drive of an output pin: how its delay grows with the load, and the load's limit."""
 
     slope: float  # in the library's units of time and capacitance, the worse edge
-    most: float
+    max_load: float
 
 
 def drives(liberty: str) -> dict[tuple[str, str], Drive]:
@@ -93,7 +93,7 @@ def drives(liberty: str) -> dict[tuple[str, str], Drive]:
         tables = [_table(*edge, templates) for edge in edges]
         slopes = [slope for table in tables for slope in _slopes(table)]
         if most and slopes:
-            found[cell, pin] = Drive(slope=max(slopes), most=float(most[1]))
+            found[cell, pin] = Drive(slope=max(slopes), max_load=float(most[1]))
     return found
 
 

@@ -47,13 +47,13 @@ class Matched:
         rtl, netlist: the circuits.
         classes: for each latch of the RTL, its latch of the netlist, -1 for the constant 0, or a
             number of its own, from the number of the netlist's latches on.
-        found: number of RTL registers by kind of match.
+        matches: number of RTL registers by kind of match.
     """
 
     rtl: Circuit
     netlist: Circuit
     classes: Sequence[int]
-    found: Mapping[str, int]
+    matches: Mapping[str, int]
 
     @property
     def points(self) -> list[Point]:
@@ -123,7 +123,7 @@ def match(rtl: Circuit, netlist: Circuit) -> Matched:
         rtl=rtl,
         netlist=netlist,
         classes=_classes(drawn, matches, constants),
-        found={
+        matches={
             "name": names,
             "behaviour": behaviour,
             "constant": len(constants),

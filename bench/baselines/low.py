@@ -19,7 +19,7 @@ class PreparedLow(Prepared):
 
     ``sources`` are names of low drafters, ``nodes`` those of a round (None: gamma), ``branches``
     candidates of one place; with 1 the tree is a chain. ``table`` is of n-grams, instead of the
-    loop's; ``least`` is the probability of a path from which a node is worth its row.
+    loop's; ``min_probability`` is the probability of a path from which a node is worth its row.
     """
 
     def __init__(
@@ -30,13 +30,13 @@ class PreparedLow(Prepared):
         nodes: int | None = None,
         branches: int = 1,
         table: Candidates | None = None,
-        least: float = 0.0,
+        min_probability: float = 0.0,
         memory: int = 0,
         training_seconds: float = 0.0,
     ) -> None:
         super().__init__(lm, memory=memory, training_seconds=training_seconds)
         self._sources, self._nodes, self._branches = sources, nodes, branches
-        self._table, self._least = table, least
+        self._table, self._min_probability = table, min_probability
 
     def drafter(
         self,
@@ -50,4 +50,5 @@ class PreparedLow(Prepared):
         asked = dataclasses.replace(settings, draft="lookup", levels=levels)
         nodes = self._nodes or (asked.levels.rows if asked.gamma == "adaptive" else asked.gamma)
         low = LowDrafter(self._table or table, sources=self._sources)
-        return LevelDrafter(low, None, FixedPolicy(Plan(rows=int(nodes), least=self._least)), asked)
+        plan = Plan(rows=int(nodes), min_node_probability=self._min_probability)
+        return LevelDrafter(low, None, FixedPolicy(plan), asked)

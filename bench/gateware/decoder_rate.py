@@ -29,7 +29,8 @@ from cassandra_spec.verif.library.payloads import Payload
 
 RATES: tuple[TargetRate, ...] = get_args(TargetRate)
 MODES = tuple((rate, target) for rate in RATES for target in (False, True))
-LEAST = {16: 15.8}  # values in a cycle by lanes: a draft and a target at full rate; at half, half
+MIN_RATES = {16: 15.8}
+"""Required values per cycle, by lanes, of drafts and targets at full rate; half at half rate."""
 WORST_VALUES = 1 << 16
 SHORT_SEGMENTS = 256
 _HEADS = ["draft", "target", "draft", "target"]
@@ -82,7 +83,7 @@ def real_rates(
                 result = rate(codec, chosen, target=target)
                 values = result.values
                 cells.append(f"{result.measured:.2f}")
-                least = LEAST.get(width, 0) / (2 if target and target_rate == "half" else 1)
+                least = MIN_RATES.get(width, 0) / (2 if target and target_rate == "half" else 1)
                 if result.measured < least:
                     what = f"{width} lanes, {scheme}, {target_rate} rate, target {target}"
                     low.append(f"{what}: {result.measured:.2f} is below {least:.2f}")

@@ -115,23 +115,23 @@ class Chooser:
             return draft()
         return guided(Proposal() if state.guess() is not None else draft(), state, budget)
 
-    def forced(self, most: int) -> list[int]:
-        """Append the next tokens that a grammar forces, at most ``most``, and return them.
+    def forced(self, limit: int) -> list[int]:
+        """Append the next tokens that a grammar forces, at most ``limit``, and return them.
 
         No logits can change them, so they need no row of the target. A reply that draws a random
         number per token, or needs log-probabilities, gets none here and computes them one by one.
         """
-        found, settings = list[int](), self._settings
+        tokens, settings = list[int](), self._settings
         alone = settings.sampling != GREEDY or settings.logprobs is not None
         if self._grammar is None or alone or not settings.drafts_grammar:
-            return found
-        while len(found) < most and not self._over:
+            return tokens
+        while len(tokens) < limit and not self._over:
             token = self._grammar.forced()
             if token is None:
                 break
-            found.append(token)
+            tokens.append(token)
             self._advance(token)
-        return found
+        return tokens
 
     def first(self, logits: NDArray[np.float32]) -> int:
         """Return the token chosen from a row [vocabulary] without drafts."""

@@ -71,9 +71,9 @@ def _scaled(logits: Probabilities, sampling: Sampling) -> Probabilities:
     if sampling.min_p:
         likely[likely < sampling.min_p * likely[0]] = 0
         likely /= likely.sum()
-    found = np.zeros(logits.shape)
-    found[order] = likely
-    return found
+    distribution = np.zeros(logits.shape)
+    distribution[order] = likely
+    return distribution
 
 
 def top_tokens(logits: NDArray[np.float32], count: int) -> list[int]:

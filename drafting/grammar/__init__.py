@@ -2,7 +2,7 @@
 
 from cassandra_spec.drafting.grammar.compiler import (
     JSON_STYLE,
-    MOST_BYTES,
+    MAX_BYTES,
     Grammar,
     GrammarCompiler,
     GrammarText,
@@ -12,7 +12,7 @@ from cassandra_spec.drafting.grammar.state import GrammarState
 
 __all__ = [
     "JSON_STYLE",
-    "MOST_BYTES",
+    "MAX_BYTES",
     "Grammar",
     "GrammarCompiler",
     "GrammarState",

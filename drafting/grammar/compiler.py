@@ -19,7 +19,7 @@ from cassandra_spec.golden import CassandraError
 
 Syntax = Literal["json_schema", "regex", "lark", "gbnf"]
 
-MOST_BYTES = 1 << 16
+MAX_BYTES = 1 << 16
 """Maximum size of a grammar's text."""
 
 SECONDS = 5.0
@@ -45,8 +45,8 @@ class GrammarText:
             known = ", ".join(get_args(Syntax))
             raise CassandraError(f"syntax must be one of {known}, not {self.syntax!r}")
         size = len(self.text.encode("utf-8", "surrogatepass"))
-        if size > MOST_BYTES:
-            raise CassandraError(f"{self.syntax} must have at most {MOST_BYTES} bytes, not {size}")
+        if size > MAX_BYTES:
+            raise CassandraError(f"{self.syntax} must have at most {MAX_BYTES} bytes, not {size}")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -102,10 +102,10 @@ class GrammarCompiler:
         except CassandraError as error:
             limits = f"in {SECONDS:g} s and without a lack of memory"
             raise CassandraError(f"{text.syntax} must compile {limits}, and does not") from error
-        found = json.loads(answer)
-        if "error" in found:
-            raise CassandraError(f"{text.syntax} must be a grammar to compile: {found['error']}")
-        return Grammar(text, _matcher(tokens, found["grammar"]), tokens)
+        compiled = json.loads(answer)
+        if "error" in compiled:
+            raise CassandraError(f"{text.syntax} must be a grammar to compile: {compiled['error']}")
+        return Grammar(text, _matcher(tokens, compiled["grammar"]), tokens)
 
 
 def _read_tokens(tokenizer: Any, stop_tokens: frozenset[int]) -> Any:
@@ -139,12 +139,12 @@ def _matcher(tokens: Any, grammar: str) -> Any:
 
 def _try(tokens: Any, syntax: Syntax, text: str) -> str:
     """Return the grammar in llguidance's syntax, or the reason it is invalid, as JSON."""
-    found: list[dict[str, str]] = []
+    results: list[dict[str, str]] = []
     threading.stack_size(_STACK)
-    thread = threading.Thread(target=lambda: found.append(_checked(tokens, syntax, text)))
+    thread = threading.Thread(target=lambda: results.append(_checked(tokens, syntax, text)))
     thread.start()
     thread.join()
-    return json.dumps(found[0])
+    return json.dumps(results[0])
 
 
 def _checked(tokens: Any, syntax: Syntax, text: str) -> dict[str, str]:

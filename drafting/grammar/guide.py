@@ -46,13 +46,13 @@ def _likeliest_end(nodes: Sequence[Node]) -> int:
     return end
 
 
-def _certain(state: GrammarState | None, end: int, count: int, most: int) -> list[Node]:
-    """Return forced tokens as nodes below node ``end``, up to ``most`` nodes in all."""
-    found = list[Node]()
-    while state and count + len(found) < most and (token := state.guess()) is not None:
-        found.append(Node(token, end, 1.0, GRAMMAR))
-        end, state = count + len(found) - 1, state.after(token)
-    return found
+def _certain(state: GrammarState | None, end: int, count: int, limit: int) -> list[Node]:
+    """Return forced tokens as nodes below node ``end``, up to ``limit`` nodes in all."""
+    nodes = list[Node]()
+    while state and count + len(nodes) < limit and (token := state.guess()) is not None:
+        nodes.append(Node(token, end, 1.0, GRAMMAR))
+        end, state = count + len(nodes) - 1, state.after(token)
+    return nodes
 
 
 def _certain_rows(proposal: Proposal, nodes: Sequence[Node]) -> np.ndarray | None:

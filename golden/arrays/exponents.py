@@ -52,10 +52,10 @@ def _choose(values: Values, kept: Flags, weights: Ints, format: Format) -> Octet
     exponents = arithmetic.exponents_of(values)
     counted = kept & (exponents < 255)
     subnormal = (kept & (exponents == 0) & ((values & 0x7F) != 0)).reshape(-1, format.group)
-    least = np.ones(default.size, dtype=np.uint8)
+    minimum = np.ones(default.size, dtype=np.uint8)
     if format.scheme == "exact":
-        least[subnormal.any(axis=1)] = arithmetic.SUBNORMAL_FLOOR
-    lower = np.maximum(default - 1, least).astype(np.uint8)
+        minimum[subnormal.any(axis=1)] = arithmetic.SUBNORMAL_FLOOR
+    lower = np.maximum(default - 1, minimum).astype(np.uint8)
     per_value = np.repeat(default, format.group)
     exact = _fixed_point(values, exponents, per_value)
     weights = np.where(counted.reshape(weights.shape), weights, 0)

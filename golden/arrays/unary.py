@@ -57,12 +57,12 @@ def parallel_decode(chunks: Iterable[int], count: int, *, limit: int) -> list[in
     ranks: list[int] = []
     carry = 0
     for place, (runs, tail) in enumerate(counted):
-        found, carry = reorganize(runs, tail, carry)
-        ranks += found[: count - len(ranks)]
+        chunk_ranks, carry = reorganize(runs, tail, carry)
+        ranks += chunk_ranks[: count - len(ranks)]
         if len(ranks) == count:
-            _check_runs(found[:1], limit, place)
+            _check_runs(chunk_ranks[:1], limit, place)
             break
-        _check_runs([*found[:1], carry], limit, place)
+        _check_runs([*chunk_ranks[:1], carry], limit, place)
     if len(ranks) < count:
         end = CHUNK * len(counted)
         raise CassandraError(f"stream must hold {count} codes, not {len(ranks)} in {end} bits")

@@ -217,10 +217,10 @@ class PackedFile:
         return self._checked(key, self._file.read(key), expected)
 
     def _check_in_pieces(self, key: str, expected: int) -> None:
-        size, found = self._file.tensors[key].nbytes, 0
+        size, crc = self._file.tensors[key].nbytes, 0
         for start in range(0, size, _PIECE):
-            found = zlib.crc32(self._file.read(key, start, min(start + _PIECE, size)).data, found)
-        wrong = checksum_error(key, found, expected)
+            crc = zlib.crc32(self._file.read(key, start, min(start + _PIECE, size)).data, crc)
+        wrong = checksum_error(key, crc, expected)
         self._require(not wrong, wrong)
 
     def _checked(self, key: str, data: Bytes, expected: int) -> Bytes:
@@ -244,10 +244,10 @@ class PackedFile:
         version = body.get("version")
         self._require(version == VERSION, f"version must be {VERSION}, not {reprlib.repr(version)}")
         checksum = body.pop("crc32", None)
-        found = zlib.crc32(canonical(body).encode())
+        computed = zlib.crc32(canonical(body).encode())
         self._require(
-            checksum == found,
-            f"the entry 'cassandra' must have the CRC-32 {reprlib.repr(checksum)}, not {found}",
+            checksum == computed,
+            f"the entry 'cassandra' must have the CRC-32 {reprlib.repr(checksum)}, not {computed}",
         )
         return dict(body)
 
@@ -280,13 +280,13 @@ class PackedFile:
 
     def _other(self, name: str, entries: Mapping[str, Any]) -> RawTensor:
         entry = self._object(name, entries)
-        found = self._known(name, self._file.tensors)
+        tensor = self._known(name, self._file.tensors)
         stated = (entry.get("dtype"), self._shape(name, entry))
-        stored = (found.dtype, found.shape)
+        stored = (tensor.dtype, tensor.shape)
         self._require(stored == stated, f"{name} must be {_text(*stated)}, not {_text(*stored)}")
         self._require(is_integer(entry.get("crc32"), 0, _CRC32), f"{name} must have a CRC-32")
         self._checksums[name] = entry["crc32"]
-        return found
+        return tensor
 
     def _numbers(self, name: str, key: str, entry: Mapping[str, Any], most: int) -> tuple[int, ...]:
         value = entry.get(key)
@@ -311,9 +311,9 @@ class PackedFile:
             self._require(not needed, f"{name} must have a {key} (scheme unary)")
             return ()
         book = self._numbers(name, key, entry, 255)
-        most = format_.codebook - (key == "pruned_codebook")
-        ok = len(set(book)) == len(book) <= most
-        self._require(ok, f"{name}: {key} must list at most {most} exponents, each once")
+        limit = format_.codebook - (key == "pruned_codebook")
+        ok = len(set(book)) == len(book) <= limit
+        self._require(ok, f"{name}: {key} must list at most {limit} exponents, each once")
         return book
 
     def _counts(self, name: str, key: str, entry: Mapping[str, Any], most: int) -> dict[str, int]:
@@ -326,11 +326,11 @@ class PackedFile:
     def _check_parts(self, name: str, spec: PackedTensor) -> None:
         """Check that the three arrays exist, in the dtype and shape that the format requires."""
         for part, dtype in PARTS.items():
-            found = self._known(f"{name}.{part}", self._file.tensors)
-            shape: tuple[int, ...] = (found.nbytes,)
+            tensor = self._known(f"{name}.{part}", self._file.tensors)
+            shape: tuple[int, ...] = (tensor.nbytes,)
             if part == "directory":
                 shape = (spec.segments, len(DIRECTORY_FIELDS))
-            stated, stored = _text(dtype, shape), _text(found.dtype, found.shape)
+            stated, stored = _text(dtype, shape), _text(tensor.dtype, tensor.shape)
             self._require(stated == stored, f"{name}.{part} must be {stated}, not {stored}")
 
     def _check_names(self) -> None:

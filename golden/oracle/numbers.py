@@ -78,14 +78,14 @@ def value_of(sign: int, group: int, magnitude: int) -> int:
 
 def aligned(number: Number, group: int, significand: int = 8) -> int:
     """Return the aligned significand of section 4.2: nearest, ties to even, saturated."""
-    unit, most = 1 << (8 - significand), (1 << significand) - 1
+    unit, limit = 1 << (8 - significand), (1 << significand) - 1
     shift = group - number.effective + 8 - significand
     if group < number.effective:
-        return most * unit
+        return limit * unit
     whole, rest = divmod(number.significand, 1 << shift)
     if 2 * rest > 1 << shift or (2 * rest == 1 << shift and whole % 2 == 1):
         whole += 1
-    return min(whole, most) * unit
+    return min(whole, limit) * unit
 
 
 def windowed(number: Number, group: int) -> int:

@@ -65,21 +65,21 @@ class Norms:
 
     def digest(self) -> str:
         """Return a hash of names and values."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for name, values in sorted(self.values.items()):
-            found.update(name.encode() + b"\0" + values.astype("<f4").tobytes())
-        return found.hexdigest()
+            digest.update(name.encode() + b"\0" + values.astype("<f4").tobytes())
+        return digest.hexdigest()
 
     def of(self, name: str, inputs: int) -> NDArray[np.float32]:
         """Return the norms of one tensor with ``inputs`` columns."""
         if name not in self.values:
             raise CassandraError(f"calibration must have norms of {name}, and has none")
-        found = self.values[name]
-        if found.shape != (inputs,):
+        norms = self.values[name]
+        if norms.shape != (inputs,):
             raise CassandraError(
-                f"norms of {name} must be {inputs}, not {found.size} (another model's?)"
+                f"norms of {name} must be {inputs}, not {norms.size} (another model's?)"
             )
-        return found
+        return norms
 
     def save(self, path: Path) -> None:
         """Write a safetensors file: F32 [inputs] for each tensor. Whole or not at all."""

@@ -70,9 +70,9 @@ def read_request(
     :class:`CassandraError` that names an argument that is unknown, not supported or not as it must
     be.
     """
-    given, levels = dict(arguments), {field.name for field in dataclasses.fields(Levels)}
-    asked = {name: given.pop(name) for name in levels & given.keys()}
-    merged = _merge(model_config, config, given)
+    own, levels = dict(arguments), {field.name for field in dataclasses.fields(Levels)}
+    level_arguments = {name: own.pop(name) for name in levels & own.keys()}
+    merged = _merge(model_config, config, own)
     stops = _stop_tokens(merged.eos_token_id)
     pad = merged.pad_token_id if merged.pad_token_id is not None else next(iter(stops), None)
     table, prompts = read_inputs(ids, attention_mask, pad if pad not in stops else None)
@@ -85,7 +85,7 @@ def read_request(
         gamma=gamma,
         draft=draft,
         min_margin=min_margin,
-        levels=Levels(**asked),
+        levels=Levels(**level_arguments),
         max_tokens=_max_tokens(merged, table.shape[1], longest),
         stop_tokens=frozenset(stops),
         stop_strings=_strings(merged.stop_strings),

@@ -186,31 +186,31 @@ class KeyValueCache:
 
     def _seal_for(self, tile: Tile, kv: KeyValueFormat) -> None:
         """Seal what the last query of a tile sees sealed: a prompt has no other occasion."""
-        wanted = kv.sealed_for(tile.start + tile.stop - 1)
+        end = kv.sealed_for(tile.start + tile.stop - 1)
         ready = min(self._committed, tile.start + tile.first) // kv.block
-        if wanted > max(ready, self._sealed):
+        if end > max(ready, self._sealed):
             raise CassandraError(
                 f"a pass must end within {kv.lag} positions (the lag of the keys and values) after"
                 f" the {self._committed} that are committed, not at {tile.start + tile.stop}"
             )
-        self._seal(wanted)
+        self._seal(end)
 
     def _seal(self, count: int) -> None:
         """Seal the blocks up to ``count``; they are committed, and all layers have them."""
         if self._kv is None or self._sealers is None or count <= self._sealed or not self._layers:
             return
         place = slice(self.sealed, count * self._kv.block)
-        found = []
+        sides = []
         for kind, sealer in enumerate(self._sealers):
             rooms = torch.stack([layer.target[kind][place] for layer in self._layers])
-            found.append(sealer.seal(rooms.to(torch.bfloat16)))
+            sides.append(sealer.seal(rooms.to(torch.bfloat16)))
         if not self._kv.lossless:
             self._keep_unrounded(place)
-        for kind, sealed in enumerate(found):
+        for kind, sealed in enumerate(sides):
             for number, layer in enumerate(self._layers):
                 layer.target[kind][place] = sealed.target[number]
                 layer.draft[kind][place] = sealed.draft[number]
-        self._packed.append((found[0], found[1]))
+        self._packed.append((sides[0], sides[1]))
         self._sealed = count
 
     def _keep_unrounded(self, place: slice) -> None:
@@ -230,12 +230,12 @@ class KeyValueCache:
         """
         assert self._kv is not None
         first = self._kv.sealed_for(position)
-        found = []
+        sides = []
         for kind, room in enumerate(rooms):
             middle = [self._rounded_from[b][kind][layer] for b in range(first, self._sealed)]
             head, tail = room[: first * self._kv.block], room[self.sealed : position + 1]
-            found.append(torch.cat([head, *middle, tail]))
-        return found[0], found[1]
+            sides.append(torch.cat([head, *middle, tail]))
+        return sides[0], sides[1]
 
     def _new_layer(self, key: torch.Tensor, value: torch.Tensor) -> _Layer:
         target = (self._room(key), self._room(value))
@@ -265,12 +265,12 @@ class KeyValueCache:
     def _reads(self, layers: list[int], start: int, position: int) -> ReadBytes:
         each = sum(self._position_bytes(layer) for layer in layers)
         sealed = 0 if self._kv is None else min(self._kv.sealed_for(position), self._sealed)
-        found = {}
+        sizes = {}
         for table, name in zip(self._tables(), ("draft", "target"), strict=True):
             runs = self._runs(start, position + 1, draft=name == "draft")
             blocks, rows = self._seen_blocks(runs, sealed)
-            found[name] = int(table[blocks][:, layers].sum()) + rows * each
-        return ReadBytes(**found, bf16=(position + 1 - start) * each)
+            sizes[name] = int(table[blocks][:, layers].sum()) + rows * each
+        return ReadBytes(**sizes, bf16=(position + 1 - start) * each)
 
     def _seen_blocks(self, runs: list[tuple[int, int]], sealed: int) -> tuple[list[int], int]:
         """Sealed blocks that have positions of the runs, and how many positions are in none."""

@@ -50,10 +50,10 @@ def _attend_by_rows(
     out = query.new_zeros((1, rows, heads, size))
     layer: Any = module.layer_idx
     for row in range(tile.first, tile.stop):
-        asked = query[0, :, row].float()
-        keys, values = key_values.seen(layer, tile.start + row, sliding_window, asked)
+        row_query = query[0, :, row].float()
+        keys, values = key_values.seen(layer, tile.start + row, sliding_window, row_query)
         groups = (keys.shape[0], heads // keys.shape[0], size)
-        scores = asked.reshape(groups) @ keys.transpose(1, 2) * scaling
+        scores = row_query.reshape(groups) @ keys.transpose(1, 2) * scaling
         out[0, row] = (
             (capped(scores, softcap).softmax(-1) @ values).reshape(heads, size).to(out.dtype)
         )
@@ -105,14 +105,14 @@ def run_pass(
     vocabulary] for the last tokens, all by default.
     """
     stop = position + len(tokens)
-    wanted = position if last is None else stop - last
-    found = []
+    first = position if last is None else stop - last
+    parts = []
     for tile in tiles(position, stop, rows):
         cache.begin(tile, draft=draft)
-        logits = _run_tile(network, cache, tokens, position, tile, wanted)
+        logits = _run_tile(network, cache, tokens, position, tile, first)
         if logits is not None:
-            found.append(logits)
-    return torch.cat(found)
+            parts.append(logits)
+    return torch.cat(parts)
 
 
 def _run_tile(

@@ -106,16 +106,16 @@ class _RowState:
 
     def apply(self, logits: Logits) -> None:
         row, raw = self._row, torch.from_numpy(logits)[None].clone()
-        found: Any = row.processors(self._ids, raw.clone())  # type: ignore[arg-type]
-        if found.shape != raw.shape:
+        processed: Any = row.processors(self._ids, raw.clone())  # type: ignore[arg-type]
+        if processed.shape != raw.shape:
             raise CassandraError(
-                f"logits_processor must give scores {list(raw.shape)}, not {list(found.shape)}"
+                f"logits_processor must give scores {list(raw.shape)}, not {list(processed.shape)}"
             )
         if row.recorded is not None:
             row.recorded.logits.append(raw[0])
-            scores: Any = row.warpers(self._ids, found.clone())  # type: ignore[arg-type]
+            scores: Any = row.warpers(self._ids, processed.clone())  # type: ignore[arg-type]
             row.recorded.scores.append(scores[0])
-        logits[:] = found[0].float().numpy()
+        logits[:] = processed[0].float().numpy()
 
     def advance(self, token: int) -> None:
         self._ids = torch.cat([self._ids, torch.tensor([[token]])], dim=1)

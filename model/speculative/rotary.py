@@ -27,15 +27,15 @@ def fix_angles(network: Any, context: int | None) -> Reach:
     """
     stated: Any = network.config.rope_parameters
     ropes = {"": stated} if "rope_type" in stated else stated  # by type of layer, or of all
-    most = network.config.max_position_embeddings
+    positions = network.config.max_position_embeddings
     reaches = {
-        name: rope_reach(entries, positions=most, context=context)
+        name: rope_reach(entries, positions=positions, context=context)
         for name, entries in ropes.items()
     }
-    least = min(reaches.values(), key=lambda reach: reach.positions)
-    if context is not None and not 1 <= context <= least.positions:
+    shortest = min(reaches.values(), key=lambda reach: reach.positions)
+    if context is not None and not 1 <= context <= shortest.positions:
         raise CassandraError(
-            f"context must be from 1 to the model's {least.positions} positions, not {context}"
+            f"context must be from 1 to the model's {shortest.positions} positions, not {context}"
         )
     angles = {
         f"{name}_inv_freq" if name else "inv_freq": _angles(network.config, name, kind, reach)
@@ -43,7 +43,7 @@ def fix_angles(network: Any, context: int | None) -> Reach:
         if (kind := ropes[name]["rope_type"]) in ROPES_BY_LENGTH
     }
     network.cassandra_angles = _attributes(network, angles) if angles else []
-    return least if context is None else dataclasses.replace(least, positions=context)
+    return shortest if context is None else dataclasses.replace(shortest, positions=context)
 
 
 def fixed_angles(network: Any) -> list[Attributes]:
@@ -59,10 +59,10 @@ def _angles(config: Any, layer_type: str, kind: str, reach: Reach) -> torch.Tens
 
 def _attributes(network: Any, angles: dict[str, torch.Tensor]) -> list[Attributes]:
     """List the layers with such angles; those of the type ``default`` never change."""
-    found: list[Attributes] = []
+    attributes: list[Attributes] = []
     for layer in network.modules():
         if hasattr(layer, "rope_type") and all(hasattr(layer, name) for name in angles):
             kind = layer.rope_type
             fixed = dict.fromkeys(kind, "default") if isinstance(kind, dict) else "default"
-            found.append((layer, {**angles, "rope_type": fixed}))
-    return found
+            attributes.append((layer, {**angles, "rope_type": fixed}))
+    return attributes

@@ -213,11 +213,11 @@ class Sealer:
         number.
         """
         one = self._kv.block * size
-        most = self._kv.segment
-        fitting = [n for n in range(1, heads + 1) if heads % n == 0 and n * one <= most]
+        limit = self._kv.segment
+        fitting = [n for n in range(1, heads + 1) if heads % n == 0 and n * one <= limit]
         if not fitting:
             raise CassandraError(
-                f"block must be at most {most // size} for heads of {size} dimensions,"
+                f"block must be at most {limit // size} for heads of {size} dimensions,"
                 f" not {self._kv.block}"
             )
         return dataclasses.replace(self._kv.format, segment=max(fitting) * one)

@@ -41,16 +41,16 @@ class TreePass:
         self._saved: list[list[Pair]] = []  # keys and values of each row, by layer
         self._held: list[int] = []  # rows whose keys and values the cache has, by depth
         tokens = [pending, *(node.token for node in nodes)]
-        found = []
+        logits = []
         for run in self._runs():
             above = self._path(run[0])[:-1]
             self.hold(above)
             start = position + len(above)
             chain = tokens[run.start : run.stop]
-            found.append(run_pass(network, cache, chain, start, rows=rows, draft=draft))
+            logits.append(run_pass(network, cache, chain, start, rows=rows, draft=draft))
             self._held[len(above) :] = run
             self._saved += [cache.rows(start + depth) for depth in range(len(run))]
-        self.logits = torch.cat(found)
+        self.logits = torch.cat(logits)
 
     def hold(self, path: Sequence[int]) -> None:
         """Have the cache hold the keys and values of rows that follow one another from row 0."""

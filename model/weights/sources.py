@@ -147,11 +147,11 @@ def _reopen(location: str, state: _State) -> Shared:
 
 def fingerprint(source: Source) -> str:
     """Return a hash of the names and contents of a source's files (SHA-256, in hexadecimal)."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in source.files:
         with path.open("rb") as file:
-            found.update(path.name.encode() + b"\0" + hashlib.file_digest(file, "sha256").digest())
-    return found.hexdigest()
+            digest.update(path.name.encode() + b"\0" + hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def packed_tensors(source: Source) -> list[Tensor]:

@@ -14,12 +14,12 @@ class Subset:
     """
 
     def __init__(self, whole: Source, names: Iterable[str]) -> None:
-        wanted = set(names)
-        for name in sorted(wanted - set(whole.tensors)):
+        chosen = set(names)
+        for name in sorted(chosen - set(whole.tensors)):
             raise CassandraError(f"tensor must be one of {whole.label}, not {name!r}")
         self.label = whole.label
         self.files = whole.files
         self.notes = whole.notes
         self.read, self.read_raw = whole.read, whole.read_raw
         self.save_companions = whole.save_companions
-        self.tensors = {name: tensor for name, tensor in whole.tensors.items() if name in wanted}
+        self.tensors = {name: tensor for name, tensor in whole.tensors.items() if name in chosen}

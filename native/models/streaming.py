@@ -30,13 +30,13 @@ CONTEXT = 2048
 CHUNK = 128
 """Positions per attention chunk (attention.h)."""
 
-ROOMS = 8
+READ_AHEAD = 8
 """Read-ahead buffers: some are read while others are used."""
 
 SLAB = 1 << 21
 """Maximum bytes per read; larger reads are not faster."""
 
-LEAST_SLAB = 1 << 16
+MIN_SLAB = 1 << 16
 """Bytes per read, or one segment's, if the limit leaves little memory."""
 
 _AROUND = 1 << 15
@@ -93,7 +93,7 @@ class Needs:
     buffers: int  # buffers of passes
     head: int  # temporary, while the head is loaded first
     matrix: int  # temporary, beside drafts, for the largest matrix of a layer
-    rooms: int  # minimum for read-ahead and decoding
+    read_ahead: int  # minimum for read-ahead and decoding
 
     @property
     def whole(self) -> int:
@@ -101,9 +101,9 @@ class Needs:
         return self.target + self.draft + max(self.head, self.positions + self.buffers)
 
     @property
-    def least(self) -> int:
+    def minimum(self) -> int:
         """Minimum, with a streamed target."""
-        running = self.draft + self.positions + self.buffers + self.rooms
+        running = self.draft + self.positions + self.buffers + self.read_ahead
         return max(running, self.draft + self.matrix, self.head)
 
 
@@ -171,7 +171,8 @@ def needs(
         buffers=_buffers(config, context, threads),
         head=head + drafts[-1],  # also as stored
         matrix=max(matrices),
-        rooms=threads * decoded + ROOMS * (LEAST_SLAB + 2 * max(segments, default=0) + _AROUND),
+        read_ahead=threads * decoded
+        + READ_AHEAD * (MIN_SLAB + 2 * max(segments, default=0) + _AROUND),
     )
 
 
@@ -215,7 +216,7 @@ class StreamedFile:
         self._limit = limit
         self._handle: int | None = None
         self._numbers: dict[str, int] = {}
-        self._require(need.least)
+        self._require(need.minimum)
 
     def _require(self, least: int) -> None:
         if self._limit < least:
@@ -282,16 +283,16 @@ class StreamedFile:
     def start(self, draft: int) -> None:
         """Keep as many arrays as fit the limit beside ``draft`` bytes of drafts; start reading."""
         need = dataclasses.replace(self._need, draft=max(draft, self._need.draft))
-        self._require(need.least)
+        self._require(need.minimum)
         left = self._limit - need.draft - need.positions - need.buffers
-        slab = min(SLAB, max((left - need.rooms) // (2 * ROOMS), LEAST_SLAB))
-        left -= need.rooms + ROOMS * (slab - LEAST_SLAB)
+        slab = min(SLAB, max((left - need.read_ahead) // (2 * READ_AHEAD), MIN_SLAB))
+        left -= need.read_ahead + READ_AHEAD * (slab - MIN_SLAB)
         for number, name, array in self._arrays():
             size = self.packed.stored_bytes(name)[ARRAYS[array]] + _AROUND
             if size <= left:
                 require_done(_library().cassandra_engine_stream_keep(self._handle, number, array))
                 left -= size
-        require_done(_library().cassandra_engine_stream_start(self._handle, slab, ROOMS))
+        require_done(_library().cassandra_engine_stream_start(self._handle, slab, READ_AHEAD))
 
     def _arrays(self) -> Iterator[tuple[int, str, int]]:
         """Yield arrays in the order of their worth for caching: drafts' first."""

@@ -230,7 +230,7 @@ class _Repair:
         before, behind = netlist.ends(buffer)
         drive, moved = self._drive(before), netlist.sinks.get(behind, set())
         beside = {pin for pin in netlist.sinks[before] if pin[0] != buffer}
-        if drive is None or netlist.load(beside | moved) > drive.most:
+        if drive is None or netlist.load(beside | moved) > drive.max_load:
             return None
         own = netlist.load(netlist.sinks[before] - beside)
         slacks = [now.of(pin) for pin in beside] + [now.of(pin) + BUFFER_DELAY for pin in moved]
@@ -252,7 +252,7 @@ class _Repair:
         [output] = [pin for pin in pins if (cell, pin) not in self._cells.loads]
         sinks = netlist.sinks.get(pins[output], set())
         old, new = (self._cells.drives.get((kind, output)) for kind in (cell, smaller))
-        if old is None or new is None or netlist.load(sinks) > new.most:
+        if old is None or new is None or netlist.load(sinks) > new.max_load:
             return None
         return _Saving(
             left=self._now.of((name, output)) - (new.slope - old.slope) * netlist.load(sinks),
@@ -318,5 +318,6 @@ class _Repair:
         """Return whether the driver of a net may drive an additional load, in pF."""
         drive = self._drive(net)
         return (
-            drive is not None and self._netlist.load(self._netlist.sinks[net]) + load <= drive.most
+            drive is not None
+            and self._netlist.load(self._netlist.sinks[net]) + load <= drive.max_load
         )

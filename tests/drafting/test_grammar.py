@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cassandra_spec.drafting.grammar import (
-    MOST_BYTES,
+    MAX_BYTES,
     Grammar,
     GrammarCompiler,
     GrammarState,
@@ -37,7 +37,7 @@ def compiled(syntax: Syntax, text: str) -> Grammar:
 
 
 def at(grammar: Grammar, text: str) -> GrammarState:
-    """The place after a text."""
+    """Return the place after a text."""
     state = grammar.begin([])
     for token in ids(TOKENIZER, text):
         found = state.after(token)
@@ -47,7 +47,7 @@ def at(grammar: Grammar, text: str) -> GrammarState:
 
 
 def possible(words: set[str], before: str) -> set[int]:
-    """Tokens after which a text may still become one of ``words``, by trying all."""
+    """Return tokens after which a text may still become one of ``words``, by trying all."""
     some = {
         token
         for token, text in TEXTS.items()
@@ -163,8 +163,8 @@ def test_a_grammar_that_takes_too_long_is_given_up() -> None:
 
 
 def test_limits_of_the_text() -> None:
-    with pytest.raises(CassandraError, match=f"^regex must have at most {MOST_BYTES} bytes"):
-        GrammarText(syntax="regex", text="a" * (MOST_BYTES + 1))
+    with pytest.raises(CassandraError, match=f"^regex must have at most {MAX_BYTES} bytes"):
+        GrammarText(syntax="regex", text="a" * (MAX_BYTES + 1))
     with pytest.raises(CassandraError, match=r"^syntax must be one of .*, not 'xml'"):
         GrammarText(syntax="xml", text="")  # type: ignore[arg-type]
 

@@ -36,7 +36,7 @@ Next = Callable[[Sequence[int]], int]
 
 
 def follows(salt: int, tokens: int = 5) -> Next:
-    """A next token that is a function of the last three."""
+    """Return a next token that is a function of the last three."""
     return lambda context: hash((salt, *context[-3:])) // 7 % tokens
 
 
@@ -97,8 +97,8 @@ plans = st.builds(
     model=st.integers(0, 6),
     low=st.integers(0, 7),
     rows=st.integers(0, 9),
-    direct=st.sampled_from((math.inf, 1.5, 2.5)),
-    least=st.sampled_from((0.0, 0.2)),
+    skip_draft_threshold=st.sampled_from((math.inf, 1.5, 2.5)),
+    min_node_probability=st.sampled_from((0.0, 0.2)),
 )
 levels = st.builds(
     Levels,
@@ -159,7 +159,7 @@ def path_of(nodes: Sequence[Node], at: int) -> list[int]:
 
 
 def own_chain(draft: Next, context: Sequence[int], most: int, asked: Settings) -> list[int]:
-    """What the draft view drafts alone, token by token."""
+    """Return the draft view's own chain, token by token."""
     chain: list[int] = []
     while len(chain) < most:
         before = [*context, *chain]
@@ -176,7 +176,7 @@ def check(
     context: Sequence[int],
     asked: Settings,
 ) -> None:
-    """The nodes of a proposal are those that the settings allow."""
+    """Check that the settings allow the nodes of a proposal."""
     by_source: dict[str, list[int]] = {}
     for at, node in enumerate(found.nodes):
         by_source.setdefault(node.source, []).append(at)
@@ -279,10 +279,10 @@ def test_alternatives_have_rows_of_their_own() -> None:
 
 def test_a_tree_that_promises_enough_goes_to_the_target_alone() -> None:
     for direct, passes in ((1.9, 0), (2.0, 1)):  # 1 + .5 + .25 + .125 + .0625 are promised
-        found = propose(Plan(model=1, low=0, rows=4, direct=direct))
+        found = propose(Plan(model=1, low=0, rows=4, skip_draft_threshold=direct))
         assert len(found.passes) == passes
     assert propose(Plan(rows=4)).tokens == [6, 7, 8, 9]
-    assert propose(Plan(rows=4, least=0.2)).tokens == [6, 7]
+    assert propose(Plan(rows=4, min_node_probability=0.2)).tokens == [6, 7]
     assert propose(Plan()) == Proposal()
 
 

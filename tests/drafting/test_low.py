@@ -27,7 +27,7 @@ Pairs = list[tuple[int, float]]
 
 
 def naive_copies(seen: Sequence[int], tail: Sequence[int]) -> Pairs:
-    """What followed the end of a tail, by a look at every place for every length."""
+    """Return the followers of the end of a tail, by a look at every place for every length."""
     found: dict[int, float] = {}
     for length in range(min(Copies.LONGEST, len(tail)), 0, -1):
         run = list(tail[-length:])
@@ -97,7 +97,7 @@ def drafter(
 
 
 def naive_candidates(low: LowDrafter, table: Grammar, tail: Sequence[int], branches: int) -> Pairs:
-    """All that the sources name; the best of a token counts, the first of equals."""
+    """Return all that the sources name; the best of a token counts, the first of equals."""
     sources = (low.copies, table, low.recycled)
     named = [pair for source in sources for pair in source.candidates(tail)]
     tokens = list(dict.fromkeys(token for token, _ in named))
@@ -114,7 +114,7 @@ def all_paths(
     depth: int,
     stops: frozenset[int],
 ) -> list[tuple[float, tuple[int, ...]]]:
-    """Each path of at most ``depth`` tokens with its probability."""
+    """Return each path of at most ``depth`` tokens with its probability."""
     found: list[tuple[float, tuple[int, ...]]] = []
     level: list[tuple[float, tuple[int, ...]]] = [(1.0, ())]
     for _ in range(depth):
@@ -160,7 +160,9 @@ def test_the_tree_has_the_likeliest_of_all_paths(
 ) -> None:
     table, stops = Grammar(lambda token: after.get(token, [])), frozenset({stop})
     low = drafter(context, table, {2: (4, 1)})
-    nodes = low.tree(context, count, branches=branches, depth=depth, least=least, stop_tokens=stops)
+    nodes = low.tree(
+        context, count, branches=branches, depth=depth, min_probability=least, stop_tokens=stops
+    )
     Proposal(nodes=tuple(nodes))  # parents come first
     paths = dict[tuple[int, ...], float]()
     for probability, path in all_paths(

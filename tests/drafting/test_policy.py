@@ -1,4 +1,4 @@
-"""What the adaptive policy chooses, against costs and acceptances that are known."""
+"""Choices of the adaptive policy, against known costs and acceptances."""
 
 from __future__ import annotations
 
@@ -32,14 +32,16 @@ MOST = 7
 
 
 def measured(draft: DraftKind) -> AdaptivePolicy:
-    """A policy by measured seconds."""
-    return AdaptivePolicy(Settings(gamma="adaptive", draft=draft), MeasuredSeconds(), most=MOST)
+    """Return a policy by measured seconds."""
+    return AdaptivePolicy(
+        Settings(gamma="adaptive", draft=draft), MeasuredSeconds(), max_nodes=MOST
+    )
 
 
 def run(
     policy: AdaptivePolicy, *, accepted: float, draft: float, row: float = 0.05, rounds: int = 400
 ) -> list[Plan]:
-    """Plans of rounds in which a share of drafts is accepted: evenly, without randomness."""
+    """Return plans of rounds in which a share of drafts is accepted: evenly, without randomness."""
     plans, credit = [], 0.0
     for _ in range(rounds):
         plan = policy.plan(0)
@@ -56,7 +58,7 @@ def run(
 
 
 def drafted(count: int, accepted: int, *, draft: float = 0.0, verify: float = 0.0) -> Outcome:
-    """A chain of the draft view, one token a pass."""
+    """Return a chain of the draft view, one token a pass."""
     found = outcome(count, accepted, verify_seconds=verify)
     passes = (dataclasses.replace(each, seconds=draft) for each in found.proposal.passes)
     proposal = dataclasses.replace(found.proposal, passes=tuple(passes))
@@ -64,7 +66,7 @@ def drafted(count: int, accepted: int, *, draft: float = 0.0, verify: float = 0.
 
 
 def best_gamma(accepted: float, draft: float, row: float = 0.05) -> int:
-    """By the formula of the paper, section II.B."""
+    """Return the best gamma by the formula of the paper, section II.B."""
 
     def worth(gamma: int) -> float:
         tokens = sum(accepted**place for place in range(gamma + 1))
@@ -94,11 +96,11 @@ def test_what_is_not_allowed_is_not_planned() -> None:
         assert plan == Plan()
     assert all(plan.model == 0 for plan in run(measured("lookup"), accepted=0.9, draft=0.1))
     for plan in run(measured("model"), accepted=0.9, draft=0.1):
-        assert (plan.low, plan.rows, plan.direct) == (0, plan.model, math.inf)
+        assert (plan.low, plan.rows, plan.skip_draft_threshold) == (0, plan.model, math.inf)
 
 
 def test_a_size_whose_first_rounds_were_slow_is_tried_again() -> None:
-    """As on a machine that does something else for a while."""
+    """A machine may do something else for a while."""
     policy, plans = measured("model"), []
     for gamma in (0, 1, 2, *[MOST] * 5):
         slow = 20 if gamma == MOST else 1
@@ -111,7 +113,7 @@ def test_a_size_whose_first_rounds_were_slow_is_tried_again() -> None:
 
 
 def test_a_first_draft_that_was_slow_does_not_end_drafting() -> None:
-    """As in a server whose first request comes while the machine does something else."""
+    """The first request of a server may come while the machine does something else."""
     policy, plans = measured("model"), []
     policy.observe(drafted(1, 1, draft=50.0, verify=1.0))
     for _ in range(400):
@@ -139,7 +141,7 @@ def test_a_slow_round_does_not_change_the_mind() -> None:
     ],
 )
 def test_a_fixed_gamma_is_always_planned(draft: DraftKind, plan: Plan) -> None:
-    policy = make_policy(Settings(gamma=3, draft=draft), MeasuredSeconds(), most=MOST)
+    policy = make_policy(Settings(gamma=3, draft=draft), MeasuredSeconds(), max_nodes=MOST)
     assert policy == FixedPolicy(plan)
     policy.observe(drafted(3, 0))
     assert policy.plan(5) == plan
@@ -157,12 +159,12 @@ def test_free_rows_are_those_of_the_settings() -> None:
 
 def test_without_a_tail_no_row_is_filled() -> None:
     asked = Settings(gamma="adaptive", draft="hybrid", levels=Levels(tail=False, rows=5))
-    policy = AdaptivePolicy(asked, MeasuredSeconds(), most=MOST)
+    policy = AdaptivePolicy(asked, MeasuredSeconds(), max_nodes=MOST)
     for plan in run(policy, accepted=0.8, draft=0.3, rounds=100):
         assert plan == Plan() or plan.rows == (
             plan.model or 5
         )  # some rounds are plain, to be timed
-    barren = AdaptivePolicy(asked, MeasuredSeconds(), most=MOST)
+    barren = AdaptivePolicy(asked, MeasuredSeconds(), max_nodes=MOST)
     plans = run(barren, accepted=0.0, draft=0.9, rounds=100)
     assert {plan.rows for plan in plans if plan != Plan() and not plan.model} == {5}
 
@@ -209,14 +211,14 @@ class Bytes:
 
 
 def after(rounds: int, *, accepted: int, most: int, draft: float = 30.0) -> AdaptivePolicy:
-    policy = AdaptivePolicy(Settings(gamma="adaptive"), Bytes(draft), most=8)
+    policy = AdaptivePolicy(Settings(gamma="adaptive"), Bytes(draft), max_nodes=8)
     for _ in range(rounds):
         policy.observe(drafted(most, accepted))
     return policy
 
 
 def tokens_per_byte(rate: float, last: float, going_on: float, gamma: int, draft: float) -> float:
-    """By all the ways in which drafting can end, one after another."""
+    """Sum over all ways in which drafting can end."""
     tokens = cost = 0.0
     for length in range(1, gamma + 1):
         for stopped in (True, False):
@@ -233,7 +235,7 @@ def tokens_per_byte(rate: float, last: float, going_on: float, gamma: int, draft
 @pytest.mark.parametrize("accepted", range(4))
 def test_the_choice_is_the_best_by_its_estimate(draft: float, accepted: int) -> None:
     policy = after(20, accepted=accepted, most=3, draft=draft)
-    cases = 2 * sum(0.97**age for age in range(20))  # drafting went on after two tokens of a round
+    cases = 2 * sum(0.97**age for age in range(20))  # drafts continued after two tokens
     going_on = (cases + 0.9 * 3) / (cases + 3)
     rate = policy.rate
     worth = [tokens_per_byte(rate, 0.6, going_on, gamma, draft) for gamma in range(9)]
@@ -310,7 +312,7 @@ def record(kind: str, seed: int) -> Record:
 
 
 def rate(machine: str, kind: str, draft: DraftKind, policy: Callable[[], Policy]) -> float:
-    """Tokens per second of all records of a kind, from token ``FOUND`` on."""
+    """Return tokens per second of all records of a kind, from token ``FOUND`` on."""
     played = [
         play(
             record(kind, seed), MACHINES[machine], asked(draft), policy(), skip=FOUND, places=PLACES
@@ -326,7 +328,7 @@ def always(policy: Policy) -> Callable[[], Policy]:
 
 @cache
 def best_rate(machine: str, kind: str, draft: DraftKind) -> float:
-    """That of the best fixed plan, plain decoding and those of parts included."""
+    """Return the rate of the best fixed plan, including plain decoding."""
     plans = [FixedPolicy(plan) for plan in (Plan(), *FIXED[draft])]
     parts = [best_rate(machine, kind, part) for part in DRAFTS if part != draft == "hybrid"]
     return max([rate(machine, kind, draft, always(plan)) for plan in plans] + parts)
@@ -346,7 +348,7 @@ def test_the_best_fixed_plan_is_found_within_a_hundred_tokens(
         machine,
         kind,
         draft,
-        lambda: AdaptivePolicy(asked(draft), MeasuredSeconds(), most=8),
+        lambda: AdaptivePolicy(asked(draft), MeasuredSeconds(), max_nodes=8),
     )
     assert adaptive >= 0.94 * best_rate(machine, kind, draft)
 
@@ -354,7 +356,7 @@ def test_the_best_fixed_plan_is_found_within_a_hundred_tokens(
 def test_with_nothing_to_gain_it_decodes_plainly() -> None:
     for machine, draft in itertools.product(MACHINES, DRAFTS):
         assert best_rate(machine, "noise", draft) < 1.01
-        policy = AdaptivePolicy(asked(draft), MeasuredSeconds(), most=8)
+        policy = AdaptivePolicy(asked(draft), MeasuredSeconds(), max_nodes=8)
         rate(machine, "noise", draft, always(policy))
         drafts = sum(n for plan, n in policy.plans.items() if plan.startswith("model"))
         assert drafts < sum(policy.plans.values()) / 5
@@ -363,10 +365,10 @@ def test_with_nothing_to_gain_it_decodes_plainly() -> None:
 def test_text_that_changes_is_followed() -> None:
     """Copies after prose: soon after the change the policy is as good as one that saw no prose."""
     for machine in MACHINES.values():
-        policy = AdaptivePolicy(asked("hybrid"), MeasuredSeconds(), most=8)
+        policy = AdaptivePolicy(asked("hybrid"), MeasuredSeconds(), max_nodes=8)
         play(record("verse", 1), machine, asked("hybrid"), policy, skip=0, places=400)
         changed = play(record("lists", 1), machine, asked("hybrid"), policy, skip=50, places=400)
-        policy = AdaptivePolicy(asked("hybrid"), MeasuredSeconds(), most=8)
+        policy = AdaptivePolicy(asked("hybrid"), MeasuredSeconds(), max_nodes=8)
         alone = play(record("lists", 1), machine, asked("hybrid"), policy, skip=50, places=400)
         assert changed.rate > 0.95 * alone.rate
 
@@ -382,7 +384,7 @@ def test_costs_at_one_context_are_known_at_another(kind: str, draft: DraftKind) 
     """Replies behind short and long prompts in turn, the first tokens of each included."""
     settings, prompts = asked(draft), (200, 8000, 300, 4000, 8000)
     policies: dict[str, Policy] = {
-        "adaptive": AdaptivePolicy(settings, MeasuredSeconds(settings.draft_cache), most=8),
+        "adaptive": AdaptivePolicy(settings, MeasuredSeconds(settings.draft_cache), max_nodes=8),
         "plain": FixedPolicy(Plan()),
     }
     rates = {

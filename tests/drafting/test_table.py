@@ -50,7 +50,9 @@ def candidates(
 def test_candidates_are_those_of_counting_with_dictionaries(
     sequences: list[list[int]], order: int, least: int, smoothing: float, data: st.DataObject
 ) -> None:
-    table = NgramTable.count(sequences, vocabulary=5, order=order, least=least, smoothing=smoothing)
+    table = NgramTable.count(
+        sequences, vocabulary=5, order=order, min_count=least, smoothing=smoothing
+    )
     runs = count(sequences, order)
     runs = {run: counts for run, counts in runs.items() if counts.total() >= least}
     assert len(table) == len(runs)
@@ -65,7 +67,7 @@ def test_candidates_are_those_of_counting_with_dictionaries(
 def test_a_limit_keeps_what_is_frequent_and_short_runs_of_equals(
     sequences: list[list[int]], most: int
 ) -> None:
-    table = NgramTable.count(sequences, vocabulary=5, most_bytes=most * ENTRY_BYTES + 1)
+    table = NgramTable.count(sequences, vocabulary=5, max_bytes=most * ENTRY_BYTES + 1)
     runs = count(sequences, 3)
     ranked = sorted(runs, key=lambda run: (-runs[run].total(), len(run), run))[:most]
     assert len(table) == len(ranked)

@@ -72,7 +72,7 @@ def bake(speaker: Speaker, model: Path, out: Path, **changes: Any) -> Baked:
 
 
 def sequences(speaker: Speaker) -> list[list[int]]:
-    """The conversations that a speaker had."""
+    """Return the conversations that a speaker had."""
     return [
         [*prompt, *(token for (token,) in speaker.rounds(prompt, SIX, Counters()))]
         for prompt in list(speaker.prompts)
@@ -114,7 +114,7 @@ def test_a_seed_makes_one_table(model: Path, tmp_path: Path) -> None:
 
 
 def test_order_and_size_are_limits(model: Path, tmp_path: Path) -> None:
-    done = bake(Speaker(model), model, tmp_path / "t", order=2, most_bytes=320)
+    done = bake(Speaker(model), model, tmp_path / "t", order=2, max_bytes=320)
     assert done.entries == 10
     assert len(NgramTable.load(tmp_path / "t", vocabulary=len(WORDS)).orders) == 2
 

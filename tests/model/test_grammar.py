@@ -141,6 +141,6 @@ def test_replies_of_a_batch_are_those_alone(backend: CheckedBackend) -> None:
             running[sequences.claim(prompt, settings)] = number
         for each in sequences.step():
             found.setdefault(running[each.slot], []).append(each.token)
-            if each.over:
+            if each.ended:
                 del running[each.slot]
     assert [found[number] for number in range(len(asked))] == alone

@@ -38,7 +38,7 @@ def engine() -> Iterator[Engine]:
 
 
 def requests(count: int, seed: int) -> list[tuple[list[int], Settings]]:
-    """Prompts of 1 to 60 tokens, and replies of 1 to 40, some greedy and some drawn.
+    """Return prompts of 1 to 60 tokens, and replies of 1 to 40, some greedy and some drawn.
 
     Greedy ones may have rounds of speculation, when they run alone.
     """
@@ -60,7 +60,7 @@ def requests(count: int, seed: int) -> list[tuple[list[int], Settings]]:
 
 
 def alone(engine: Engine, prompt: Sequence[int], settings: Settings) -> list[int]:
-    """The tokens of a reply that is decoded plainly."""
+    """Return the tokens of a reply that is decoded plainly."""
     greedy = settings.sampling == Sampling()
     run = engine.rounds if greedy else partial(sampled_rounds, engine)
     plain = dataclasses.replace(settings, gamma=0)
@@ -75,7 +75,7 @@ def together(
     chance: float = 0.7,
     **options: Any,
 ) -> list[list[int]]:
-    """Replies of at most ``width`` sequences at once, which begin at random steps."""
+    """Return replies of at most ``width`` sequences at once, which begin at random steps."""
     rng, waiting = np.random.default_rng(seed), list(range(len(asked)))
     found: list[list[int]] = [[] for _ in asked]
     numbers: dict[int, int] = {}
@@ -87,7 +87,7 @@ def together(
             emitted = batch.step()
             for each in emitted:
                 found[numbers[each.slot]].append(each.token)
-            over = {each.slot for each in emitted if each.over}
+            over = {each.slot for each in emitted if each.ended}
             assert over == {each.slot for each in emitted} - set(batch.running)
         assert batch.free == engine.slots
         assert options.get("keep") or engine.free_slots == engine.slots

@@ -51,8 +51,8 @@ class Scripted:
             model=model * self._settings.uses_draft_view,
             low=low,
             rows=max(model, rows),
-            direct=direct,
-            least=float(self._rng.choice([0.0, 0.1])),
+            skip_draft_threshold=direct,
+            min_node_probability=float(self._rng.choice([0.0, 0.1])),
         )
 
     def observe(self, outcome: Outcome) -> None:
@@ -96,7 +96,7 @@ def reference(
     settings: Settings,
     table: NgramTable | None,
 ) -> list[int]:
-    """A reply of the reference, round by round."""
+    """Return a reply of the reference, round by round."""
     view, target = Plain(engine, draft=True), Plain(engine, draft=False)
     low = LowDrafter(table) if settings.uses_low_drafter else None
     drafter = LevelDrafter(low, view if settings.uses_draft_view else None, policy, settings)

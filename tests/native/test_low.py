@@ -67,7 +67,7 @@ def native_tree(
     limits: dict[str, Any],
     stops: list[int],
 ) -> list[Node]:
-    """By the engine."""
+    """Return the engine's tree."""
     arrays = table.orders()
     orders = (TableOrder * len(arrays))(
         *(
@@ -107,7 +107,7 @@ def native_tree(
             "count": st.integers(0, MAX_GAMMA),
             "branches": st.integers(1, 6),
             "depth": st.integers(0, MAX_GAMMA),
-            "least": st.sampled_from([0.0, 0.1, 0.4]),
+            "min_probability": st.sampled_from([0.0, 0.1, 0.4]),
         }
     ),
     stops=st.lists(TOKEN, max_size=2),

@@ -53,7 +53,7 @@ def settings_of(processors: tuple[Processor, ...], **fields: Any) -> Settings:
 def in_batch(
     engine: Engine, asked: list[tuple[list[int], Settings]], chance: float
 ) -> list[tuple[list[int], list[Score]]]:
-    """Tokens and scores of sequences that begin at random steps of one batch."""
+    """Return tokens and scores of sequences that begin at random steps of one batch."""
     found = [(list[int](), list[Score]()) for _ in asked]
     rng, numbers, waiting = np.random.default_rng(0), dict[int, int](), list(range(len(asked)))
     with Batch(engine, keep=True) as batch:
@@ -150,7 +150,7 @@ def test_a_reply_is_cut_with_its_scores_where_it_ends(engine: Engine) -> None:
                 while batch.running:
                     found += batch.step()
                 assert [each.token for each in found] == asked == whole[: end + 1]
-                assert [each.over for each in found] == [False] * end + [True]
+                assert [each.ended for each in found] == [False] * end + [True]
                 assert cut == scores[: end + 1]
                 slot = batch.claim([*PROMPTS[2], *whole], settings)
                 assert batch.cached(slot) == len(PROMPTS[2]) + end
@@ -182,7 +182,7 @@ def test_a_processor_that_fails_ends_its_own_sequence(engine: Engine) -> None:
         while batch.running:
             found += batch.step()
     [last] = [each for each in found if each.error]
-    assert (last.slot, last.over) == (bad, True)
+    assert (last.slot, last.ended) == (bad, True)
     assert len([each for each in found if each.slot == bad]) == 4
     tokens = [each.token for each in found if each.slot == other]
     assert tokens == expected(engine, PROMPTS[0], good)

@@ -55,20 +55,20 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Sources:
 @pytest.fixture(autouse=True)
 def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few bytes at a time, so that matrices have several parts."""
-    monkeypatch.setattr(streaming, "LEAST_SLAB", 3000)
+    monkeypatch.setattr(streaming, "MIN_SLAB", 3000)
     monkeypatch.setattr(streaming, "SLAB", 6000)
-    monkeypatch.setattr(streaming, "ROOMS", 2)
+    monkeypatch.setattr(streaming, "READ_AHEAD", 2)
 
 
 def least(source: Path, **options: Any) -> int:
-    """The least limit of a model."""
+    """Return the minimum limit for a model."""
     chosen = {"target": "bf16", "draft": True, "slots": 1, "context": 128, "threads": 1, **options}
     config = read_model_config(json.loads((source / "config.json").read_text()))
-    return streaming.needs(config, PackedFile(source / "model.safetensors"), **chosen).least
+    return streaming.needs(config, PackedFile(source / "model.safetensors"), **chosen).minimum
 
 
 def both(source: Path, more: int = 0, **options: Any) -> Iterator[Engine]:
-    """The engine with everything in memory, and one that streams with ``more`` than it needs."""
+    """Yield an engine with everything in memory, and one that streams with ``more`` than needed."""
     chosen = {"threads": 1, "pin": False, "context": 128, **options}
     with Engine.from_packed(source, **chosen) as whole:
         assert whole.streamed() is None
@@ -78,7 +78,7 @@ def both(source: Path, more: int = 0, **options: Any) -> Iterator[Engine]:
 
 
 def streamed(source: Path, more: int = 0, **options: Any) -> Engine:
-    """An engine that streams even where everything would fit, as buffers outweigh small models."""
+    """Return an engine that streams even if everything fits, as buffers outweigh small models."""
     limit = least(source, **options) + more
     chosen = {"threads": 1, "pin": False, "context": 128, **options}
     with pytest.MonkeyPatch.context() as patch:
@@ -168,7 +168,7 @@ def test_more_memory_is_used_and_reads_less(saved: Sources) -> None:
     arrays = sum(sum(file.stored_bytes(name).values()) for name in file.tensors)
     most = arrays + 2 * len(file.tensors) * (1 << 15)  # with what surrounds each of them
     read = []
-    for more in (0, most // 3, 2 * most // 3, most + streaming.ROOMS * streaming.SLAB):
+    for more in (0, most // 3, 2 * most // 3, most + streaming.READ_AHEAD * streaming.SLAB):
         with streamed(source, more) as engine:
             assert (engine.forward(PROMPT) == expected).all()
             figures, held = engine.streamed(), engine.memory()
@@ -211,7 +211,7 @@ with Engine.from_packed(source, memory_limit=limit, threads=1, context=64, slots
     settings = Settings(gamma=4, max_tokens=8, draft="model")
     print(json.dumps([*engine.rounds(range(20), settings, Counters())]))
 """
-"""A reply of an engine in a process whose data may grow by so many bytes."""
+"""A reply of an engine in a process whose data may grow by a number of bytes."""
 
 
 def run_limited(source: Path, room: int, limit: int = 0) -> subprocess.CompletedProcess[str]:

@@ -30,7 +30,7 @@ LONG = Settings(gamma=0, max_tokens=10_000)
 
 
 class Reader:
-    """Who asked for a reply."""
+    """The client of a reply."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Steps:
             raise error
         emitted = [each for slot in self._left for each in self._emitted(slot, self._left[slot])]
         for each in emitted:
-            if each.over:
+            if each.ended:
                 self.release(each.slot)
         return emitted
 

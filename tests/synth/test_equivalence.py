@@ -72,14 +72,14 @@ def needs_tools() -> None:
 
 
 def mapped(out: Path, text: str, top: str, *, gated: bool = False) -> Path:
-    """A netlist of Verilog; its source is ``TOP.v`` beside it."""
+    """Return a netlist of Verilog; its source is ``TOP.v`` beside it."""
     return map_for_speed(
         designed(out, text, top), Library.load(DEFAULT_LIBERTY), out, Flow(gated=gated)
     )
 
 
 def designed(out: Path, text: str, top: str, *, without_memories: bool = False) -> Design:
-    """A design of Verilog; its source is ``TOP.v``."""
+    """Return a design of Verilog; its source is ``TOP.v``."""
     needs_tools()
     (out / f"{top}.v").write_text(text)
     run_tool("yosys", ["-q", "-p", f"read_verilog {top}.v; proc; write_rtlil {top}.rtlil"], out)
@@ -131,9 +131,9 @@ def test_registers_are_matched_by_name_by_behaviour_and_as_constants(
     assert ("LATCH" in net.read_text()) == gated
     good = compared(tmp_path, "small", net)
     assert good.proved
-    assert good.found["constant"] == 1  # `never`
-    assert good.found["copy"] == 1  # `one` and `same` are one flip-flop
-    assert sum(good.found.values()) == 4 + 3 + 6
+    assert good.matches["constant"] == 1  # `never`
+    assert good.matches["copy"] == 1  # `one` and `same` are one flip-flop
+    assert sum(good.matches.values()) == 4 + 3 + 6
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -148,7 +148,7 @@ def test_copies_of_copies_are_matched_and_registers_that_stay_0_with_their_own(
     good = compared(tmp_path, "twice", net)
     assert good.proved
     assert not good.loose
-    assert good.found == {"name": 2 * 4, "behaviour": 4 + 2, "constant": 0, "copy": 2 * 4}
+    assert good.matches == {"name": 2 * 4, "behaviour": 4 + 2, "constant": 0, "copy": 2 * 4}
 
 
 def test_what_stays_0_is_no_copy_of_what_changes_too_rarely_to_be_seen(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_what_stays_0_is_no_copy_of_what_changes_too_rarely_to_be_seen(tmp_path:
     assert net.read_text().count("DFFPOSX1") == 1
     good = compared(tmp_path, "rare", net)
     assert good.proved
-    assert good.found == {"name": 1, "behaviour": 0, "constant": 1, "copy": 0}
+    assert good.matches == {"name": 1, "behaviour": 0, "constant": 1, "copy": 0}
 
 
 @pytest.mark.parametrize("began", ["two = 15", "two"])

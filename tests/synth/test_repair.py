@@ -33,7 +33,7 @@ CELLS = Cells(
 
 
 def netlist(seed: int, flip_flop: str, fanout: int = 60) -> str:
-    """Registers behind chains of inverters and buffers of random lengths, all from one register."""
+    """Return registers behind chains of inverters and buffers of random lengths."""
     chance = random.Random(seed)
     ends = [f"e_{i}" for i in range(fanout)]
     text = f"module top(clk, d, {', '.join(ends)});\n  input clk;\n  input d;\n"
@@ -51,7 +51,7 @@ def netlist(seed: int, flip_flop: str, fanout: int = 60) -> str:
 
 
 def sources(text: str) -> dict[str, dict[str, str]]:
-    """The net of every input pin of what is no buffer, as it was before any buffer."""
+    """Return the net of every input pin of what is no buffer, as it was before any buffer."""
     found = instances_of(text)
     through = {pins["Y"]: pins["A"] for cell, pins in found.values() if cell.startswith("BUFX")}
 
@@ -119,10 +119,10 @@ def library() -> Library:
 
 
 def excess(text: str, cells: Cells) -> float:
-    """The most that an output drives above what its cell may, in pF."""
+    """Return the most that an output drives above what its cell may, in pF."""
     net = Netlist(text, cells)
     found = [
-        net.load(net.sinks.get(one, ())) - cells.drives[net.cell(name), pin].most
+        net.load(net.sinks.get(one, ())) - cells.drives[net.cell(name), pin].max_load
         for one, (name, pin) in net.drivers.items()
     ]
     return max(found)
@@ -168,7 +168,7 @@ LIBERTY = """
 
 def test_a_drive_is_the_worse_slope_at_a_middle_slew_and_a_limit() -> None:
     found = drives(LIBERTY)
-    assert found == {("ONE", "Y"): Drive(slope=found["ONE", "Y"].slope, most=0.5)}
+    assert found == {("ONE", "Y"): Drive(slope=found["ONE", "Y"].slope, max_load=0.5)}
     assert found["ONE", "Y"].slope == pytest.approx((2.5 - 2) / (0.3 - 0.1))
 
 

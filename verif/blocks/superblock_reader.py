@@ -55,7 +55,7 @@ class Packet:
 
     rows: tuple[int, ...]
     use: int | None  # rows taken; None: all of them, and then more are requested
-    most: int  # maximum rows in a take
+    max_take: int  # maximum rows in a take
     greedy: bool = False  # every take is as large as possible
     pattern: Pattern  # cycles in which rows are taken
 
@@ -145,14 +145,14 @@ class Taker(Agent):
             return
         packet = self.packets[0]
         if self.rests:
-            self._signal("wide").value = int(packet.most > self.word_rows)
+            self._signal("wide").value = int(packet.max_take > self.word_rows)
         self._active = self._active or packet.pattern.cycles(self._rng)
         moves = next(self._active)
         if self._complete(packet):
             self._drive(0, int(moves))
             return
         left = len(packet.rows) if packet.use is None else packet.use - self._taken
-        most = min(self._level, left, packet.most, self.take_max)
+        most = min(self._level, left, packet.max_take, self.take_max)
         some = most if packet.greedy else int(self._rng.integers(most, endpoint=True))
         self._drive(some if moves else 0, 0, packet.greedy)
 
@@ -197,7 +197,7 @@ class Taker(Agent):
         rows, mask = self._read("rows"), (1 << self.lanes) - 1
         got = [rows >> i * self.lanes & mask for i in range(shown)]
         expected = list(packet.rows[self._taken : self._taken + shown])
-        if self.rests and packet.most <= self.word_rows:
+        if self.rests and packet.max_take <= self.word_rows:
             expected[self.word_rows :] = [0] * len(expected[self.word_rows :])
         assert got == expected, f"{self.name}: rows from {self._taken} on: {got}, not {expected}"
 
@@ -240,7 +240,7 @@ def _any_packet(rng: np.random.Generator, taker: Taker, pattern: Pattern) -> Pac
     use = len(rows) - int(rng.integers(min(len(rows), 2 * taker.word_rows), endpoint=True))
     most = int(rng.choice([1, 2, 9, taker.take_max]))
     wants_more = bool(rng.integers(2))
-    return Packet(rows=rows, use=None if wants_more else use, most=most, pattern=pattern)
+    return Packet(rows=rows, use=None if wants_more else use, max_take=most, pattern=pattern)
 
 
 @cocotb.test()
@@ -265,7 +265,7 @@ def _spare_packets(rng: np.random.Generator, taker: Taker, pattern: Pattern) -> 
         use += -(spare + use) % taker.word_rows
         words = max((spare + use) // taker.word_rows, 1)
         rows = _rows(rng, taker, words)
-        yield Packet(rows=rows, use=len(rows) - spare, most=taker.take_max, pattern=pattern)
+        yield Packet(rows=rows, use=len(rows) - spare, max_take=taker.take_max, pattern=pattern)
 
 
 @cocotb.test()
@@ -289,7 +289,7 @@ async def a_word_in_and_its_rows_out_in_each_cycle(dut: Any) -> None:
         if taker.take_max >= taker.word_rows:
             rows = _rows(bench.rng, taker, words)
             most = taker.take_max
-            taker.send(Packet(rows=rows, use=None, most=most, pattern=ALWAYS, greedy=True))
+            taker.send(Packet(rows=rows, use=None, max_take=most, pattern=ALWAYS, greedy=True))
     cycles = await _finish(bench, pairs, 2 * words)
     assert cycles <= words + 4
 

@@ -45,7 +45,7 @@ class Stored:
     rooms: tuple[int, int]  # bytes left for the region
     follow: bool
     offsets: tuple[int, int]  # superblocks
-    said: dict[str, Any]  # reported mask, errors, saturated
+    reported: dict[str, Any]  # reported mask, errors, saturated
 
 
 class Encoder(Agent):
@@ -90,7 +90,7 @@ class Encoder(Agent):
 
 def _result(segment: Stored) -> int:
     lengths = dict(zip(REGIONS, segment.lengths, strict=True))
-    return int(EncodeResult().const({**lengths, **segment.said}).as_bits())
+    return int(EncodeResult().const({**lengths, **segment.reported}).as_bits())
 
 
 class StoreBench(MemoryBench[WriteMemory]):
@@ -163,7 +163,7 @@ class StoreBench(MemoryBench[WriteMemory]):
             rooms=rooms,
             follow=follow,
             offsets=offsets,
-            said=said,
+            reported=said,
         )
 
     def _lengths(self, most: int) -> tuple[int, int]:
@@ -218,9 +218,9 @@ class StoreBench(MemoryBench[WriteMemory]):
             fits &= written == len(region)
             assert self.memory.read(segment.bases[place], written) == region[:written]
         assert entry["room"] == (not fits)
-        assert entry["mask"] == segment.said["mask"]
-        assert entry["errors"] == segment.said["errors"]
-        assert entry["saturated"] == segment.said["saturated"]
+        assert entry["mask"] == segment.reported["mask"]
+        assert entry["errors"] == segment.reported["errors"]
+        assert entry["saturated"] == segment.reported["saturated"]
 
     def written(self, segments: list[Stored]) -> int:
         """Return the number of bus words in the regions, as far as they fit."""

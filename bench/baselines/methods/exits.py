@@ -178,7 +178,7 @@ class PreparedCascade(PreparedNetwork):
             draft=True,
         )
         view = _CascadeView(cascade, settings, random, self._stop)
-        policy = make_policy(settings, PassBytes(self), most=MAX_PLANNED_NODES)
+        policy = make_policy(settings, PassBytes(self), max_nodes=MAX_PLANNED_NODES)
         return _CascadeDrafter(LevelDrafter(None, view, policy, settings), cascade, view)
 
     def alone(self) -> Speaker:

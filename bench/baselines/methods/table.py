@@ -77,7 +77,7 @@ class PreparedChain(PreparedLow):
 
     def __init__(self, lm: CassandraForCausalLM, table: Candidates, method: TableChain) -> None:
         sources = (COPIES, TABLE) if method.copies else (TABLE,)
-        super().__init__(lm, sources=sources, table=table, least=method.threshold)
+        super().__init__(lm, sources=sources, table=table, min_probability=method.threshold)
         self._lm, self._known, self._method = lm, table, method
         # copies are of the context that a round begins with, a threshold of the path from there
         self.prefix_only = not (method.copies or method.threshold)

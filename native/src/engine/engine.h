@@ -66,9 +66,9 @@ enum class Stage : int32_t { whole, draft, verify };
 
 // Limits of a round (cassandra_spec.drafting.levels). Also in native/engine_binding.py.
 struct RoundRequest {
-    double direct;     // expected low-drafter tokens from which its tree skips the draft view
-    double least;      // minimum probability of a low drafter's node to be worth its row
-    float min_margin;  // drafting stops after a token whose top two logits differ by less
+    double skip_draft_threshold;  // low-drafter tokens expected, from which its tree skips a draft
+    double min_node_probability;  // of a low drafter's node to be worth its row
+    float min_margin;          // drafting stops after a token whose top two logits differ by less
     float alternative_margin;  // second-best tokens are verified where the margin is below
     int32_t budget;            // positions after the first that passes may write
     int32_t model;             // tokens drafted by the draft view

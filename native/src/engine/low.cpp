@@ -156,7 +156,7 @@ int LowDrafter::tree(const int32_t* tail, int tail_count, const TreeLimits& limi
         Open* chosen = std::max_element(open, open + open_count, [](const Open& a, const Open& b) {
             return a.node.confidence < b.node.confidence;
         });
-        if (chosen->node.confidence < limits.least) break;
+        if (chosen->node.confidence < limits.min_probability) break;
         const int depth = chosen->depth;
         out[count++] = chosen->node;
         std::copy(chosen + 1, open + open_count--, chosen);

@@ -39,7 +39,7 @@ struct TreeLimits {
     int count;     // nodes
     int branches;  // candidates of one place
     int depth;
-    double least;  // minimum probability of a node
+    double min_probability;  // of a node
     const int32_t* stops;
     int stop_count;
     bool stops_after(int32_t token) const;

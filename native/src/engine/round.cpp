@@ -54,11 +54,11 @@ class Engine::Round {
     // Draft nodes. Return false if logits are not finite.
     bool draft() {
         const int rows = std::min(request_.rows, request_.budget);
-        if (most_ == 0 || std::isfinite(request_.direct)) {
-            count_ = low_tree(rows, rows, request_.least, nodes_);
+        if (most_ == 0 || std::isfinite(request_.skip_draft_threshold)) {
+            count_ = low_tree(rows, rows, request_.min_node_probability, nodes_);
             double promised = 1.0;
             for (int i = 0; i < count_; ++i) promised += nodes_[i].confidence;
-            if (most_ == 0 || promised >= request_.direct) return true;
+            if (most_ == 0 || promised >= request_.skip_draft_threshold) return true;
             count_ = 0;
         }
         while (goes_on())
@@ -73,10 +73,10 @@ class Engine::Round {
     int32_t token(int at) const { return tail_[recent_ + at]; }
     bool goes_on() const { return drafted_ < most_ && !ended_ && !stopped_; }
 
-    int low_tree(int count, int depth, double least, TreeNode* out) const {
+    int low_tree(int count, int depth, double min_probability, TreeNode* out) const {
         if (!request_.uses_low) return 0;
-        const TreeLimits limits = {count, request_.branches, depth,
-                                   least, request_.stops,    request_.stop_count};
+        const TreeLimits limits = {count,           request_.branches, depth,
+                                   min_probability, request_.stops,    request_.stop_count};
         return engine_.low_.tree(tail_, recent_ + drafted_, limits, out);
     }
 
@@ -134,7 +134,7 @@ class Engine::Round {
     void add_tail(int count) {
         if (count <= 0) return;
         TreeNode tree[MAX_ROWS];
-        const int found = low_tree(count, count, request_.least, tree);
+        const int found = low_tree(count, count, request_.min_node_probability, tree);
         const int shift = count_;
         for (int i = 0; i < found; ++i) {
             TreeNode node = tree[i];

@@ -48,7 +48,7 @@ def seconds(machine: str, kind: str, draft: DraftKind, policy: Policy) -> float:
 
 @cache
 def best(machine: str, kind: str, draft: DraftKind) -> float:
-    """Of the best fixed plan: a hybrid's are those of its parts, too, and plain decoding."""
+    """Return the rate of the best fixed plan; a hybrid's plans include plain decoding."""
     parts = [best(machine, kind, part) for part in DRAFTS if part != draft == "hybrid"]
     fixed = [FixedPolicy(plan) for plan in (Plan(), *PLANS[draft])]
     return min([seconds(machine, kind, draft, plan) for plan in fixed] + parts)
@@ -62,7 +62,7 @@ def test_the_best_fixed_plan_is_found_within_a_hundred_tokens(
 ) -> None:
     """To 6 %, on every kind of text that was recorded."""
     asked = Settings(gamma="adaptive", draft=draft, min_margin=1.0)
-    policy = AdaptivePolicy(asked, MeasuredSeconds(), most=DEPTH)
+    policy = AdaptivePolicy(asked, MeasuredSeconds(), max_nodes=DEPTH)
     assert seconds(machine, kind, draft, policy) <= best(machine, kind, draft) / 0.94
 
 
