@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from cassandra_spec.golden import decode_target
 from cassandra_spec.golden.errors import CassandraError
@@ -63,6 +64,7 @@ def check_tensor(data: bytes, tensor: image.Tensor) -> None:
 
 def test_keys_come_back_whole_and_drafts_have_a_part() -> None:
     keys, _ = image.key_values(patterns(192), patterns(192), VECTOR, 128)
+    assert keys.plain is not None
     assert np.array_equal(decode_target(keys.packed), keys.plain)
     assert keys.keep < keys.vector
 
@@ -80,7 +82,6 @@ def test_the_checksum_sees_order_and_every_bit() -> None:
 
 
 def test_keys_and_values_are_those_of_the_first_layer() -> None:
-    torch = pytest.importorskip("torch")
     source = open_source("smollm2")
     found = values.read(source, 1000)
 
