@@ -17,7 +17,8 @@ SEED ?= 1
 # More arguments for pytest: make test ARGS="tests/house -k layers"
 ARGS ?=
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-# QUICK=1: a part of `make sim` (one layer of each kind) or of `make sanitize`; a short `make fuzz`.
+# QUICK=1: a part of `make sim` (one layer of each kind) or of `make sanitize`; a short `make fuzz` or
+# `make soc`.
 QUICK ?=
 quick := $(filter-out 0,$(QUICK))
 # The cocotb suites: the decoder's top and its blocks.
@@ -125,8 +126,8 @@ fpga: $(STAMP) ## Place and route the decoder in an ECP5 (Debian: yosys; nextpnr
 equivalence: $(STAMP) ## Prove that mapped decoders compute what their Verilog says (the packages of `synth`, and cadical; ARGS="--lanes 8 --gated").
 	$(PY) -m cassandra_spec.synth.equivalence --out $(BUILD)/equivalence $(ARGS)
 
-soc: $(STAMP) ## Boot a LiteX SoC whose firmware decodes weights by DMA (Debian: gcc-riscv64-unknown-elf, picolibc-riscv64-unknown-elf, libevent-dev, libjson-c-dev).
-	$(PY) -m examples.soc.run --out $(BUILD)/soc $(ARGS)
+soc: $(STAMP) ## Boot a LiteX SoC whose firmware uses decoder and encoder by DMA (Debian: gcc-riscv64-unknown-elf, picolibc-riscv64-unknown-elf, libevent-dev, libjson-c-dev; QUICK=1: fewer values).
+	$(PY) -m examples.soc.run --out $(BUILD)/soc $(if $(quick),--quick) $(ARGS)
 
 formal: $(STAMP) ## Prove claims about the gateware (Debian: yosys; ARGS="NAMES").
 	$(PY) -m cassandra_spec.verif.formal --out $(BUILD)/formal $(ARGS)

@@ -122,9 +122,10 @@ cassandra_status cassandra_encode_start(cassandra_device* device, cassandra_enco
                                         bool interrupt);
 cassandra_status cassandra_encode_step(cassandra_device* device, cassandra_encode* job);
 
-/* After a fault: empty the queue, clear causes and interrupts. BUSY while segments are on their
-   way; OK when the device can be used again; NEEDS_RESET where only a reset helps. A caller that
-   gets BUSY for longer than its segments can take pulses rst, too. */
+/* After a fault: empty the queue, clear causes and interrupts. BUSY while segments are on their way
+   or their reads are outstanding; OK when the device can be used again and the memory of its
+   segments can be freed; NEEDS_RESET where only a reset helps. A caller that gets BUSY for longer
+   than its segments can take pulses rst, too. */
 cassandra_status cassandra_recover(cassandra_device* device);
 
 #endif /* CASSANDRA_H */

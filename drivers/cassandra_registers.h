@@ -1,4 +1,4 @@
-/* cassandra_registers: registers, version 0.5.0 of the map.
+/* cassandra_registers: registers, version 0.5.1 of the map.
    Generated from the table that makes the gateware. Apache-2.0. */
 #ifndef CASSANDRA_REGISTERS_H
 #define CASSANDRA_REGISTERS_H
@@ -76,7 +76,7 @@
 /* current state */
 #define CASSANDRA_STATUS 0x14u
 #define CASSANDRA_STATUS_BUSY_SHIFT 0u
-#define CASSANDRA_STATUS_BUSY_MASK 0x00000001u /* ro: a segment is in the queue or on its way */
+#define CASSANDRA_STATUS_BUSY_MASK 0x00000001u /* ro: a segment is in the queue or on its way, or reads are outstanding, which outlast a segment that failed */
 #define CASSANDRA_STATUS_BUSY(x) (((uint32_t)(x) << CASSANDRA_STATUS_BUSY_SHIFT) & CASSANDRA_STATUS_BUSY_MASK)
 #define CASSANDRA_STATUS_FULL_SHIFT 1u
 #define CASSANDRA_STATUS_FULL_MASK 0x00000002u /* ro: the queue takes no descriptor */
@@ -94,7 +94,7 @@
 #define CASSANDRA_IRQ_SEGMENT_MASK 0x00000001u /* w1c: a segment has left (encoder: its result waits) */
 #define CASSANDRA_IRQ_SEGMENT(x) (((uint32_t)(x) << CASSANDRA_IRQ_SEGMENT_SHIFT) & CASSANDRA_IRQ_SEGMENT_MASK)
 #define CASSANDRA_IRQ_IDLE_SHIFT 1u
-#define CASSANDRA_IRQ_IDLE_MASK 0x00000002u /* w1c: the last segment has left and the queue is empty */
+#define CASSANDRA_IRQ_IDLE_MASK 0x00000002u /* w1c: STATUS.busy has cleared */
 #define CASSANDRA_IRQ_IDLE(x) (((uint32_t)(x) << CASSANDRA_IRQ_IDLE_SHIFT) & CASSANDRA_IRQ_IDLE_MASK)
 #define CASSANDRA_IRQ_ERROR_SHIFT 2u
 #define CASSANDRA_IRQ_ERROR_MASK 0x00000004u /* w1c: a bit of ERROR was set */

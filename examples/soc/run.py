@@ -1,10 +1,11 @@
-"""Boot a LiteX SoC with a RISC-V core, whose firmware decodes weights through the decoder's DMA.
+"""Boot a LiteX SoC with a RISC-V core, whose firmware uses decoder and encoder by their DMAs.
 
     python -m examples.soc.run [--out build/soc] [--values 16384]
 
-Packs values of SmolLM2's first layer by every scheme, exports a decoder of eight lanes, makes the
-SoC with LiteX in an environment of its own (``requirements.txt`` beside this file), compiles the
-firmware and runs it in LiteX's Verilator simulation. Exit status 0 if the firmware prints PASS.
+Packs weights, keys and values of SmolLM2's first layer, exports a decoder and an encoder of eight
+lanes, makes the SoC with LiteX in an environment of its own (``requirements.txt`` beside this
+file), compiles the firmware and runs it in LiteX's Verilator simulation. Exit status 0 if the
+firmware prints PASS.
 
 Debian: gcc-riscv64-unknown-elf, picolibc-riscv64-unknown-elf, libevent-dev, libjson-c-dev.
 """
@@ -13,8 +14,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,20 +23,26 @@ from pathlib import Path
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.model.weights.sources import open_source
 from cassandra_spec.rtl.common.command import DecoderConfig
-from cassandra_spec.rtl.dma.config import DmaConfig
-from cassandra_spec.synth.export import export
+from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
+from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.synth.export import Config, export
 from cassandra_spec.toolkit import flags
+from cassandra_spec.toolkit.programs import python_environment, run_program
 from cassandra_spec.toolkit.running import CommandParser, run_command
+from cassandra_spec.verif.tools.preflight import RISC_V, missing
 from cassandra_spec.verif.tools.toolchain import verilator_binary, verilator_environment
-from examples.soc.image import LANES, image, tensors
+from examples.soc import values
+from examples.soc.image import LANES, RAM, image, key_values, weights
 
 HERE = Path(__file__).resolve().parent
 DRIVERS = HERE.parents[1] / "drivers"
-TENSOR = "model.layers.0.self_attn.k_proj.weight"
-COMPILER = "riscv64-unknown-elf-gcc"
 MACHINE = ("-march=rv32im", "-mabi=ilp32", "-misa-spec=2.2")  # 2.2: csr instructions included
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
+QUICK = (2048, 1024)
+"""Values and segment of a short run."""
+_PACE = 4  # values per cycle into the encoder
 _SECONDS = 3600
+_TITLE = "Cassandra in a LiteX SoC\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,88 +53,108 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> CommandParser:
     parser = CommandParser(prog="examples.soc", description=__doc__)
     flags.add_folder(parser, "out", "folder to build in", "build/soc")
-    flags.add_count(parser, "values", "values of the tensor to decode", 16384)
+    flags.add_count(parser, "values", "weights to decode", 16384)
     flags.add_count(parser, "segment", "values of a segment", 4096)
+    quick = "a short run: --values {} --segment {}".format(*QUICK)
+    parser.add_argument("--quick", action="store_true", help=quick)
     return parser
 
 
 def _run(args: argparse.Namespace) -> int:
-    if shutil.which(COMPILER) is None:
-        message = f"PATH must have {COMPILER} (Debian: gcc-riscv64-unknown-elf)"
-        raise CassandraError(message)
+    require_packages()
     out = args.out.resolve()
-    (out / "bin").mkdir(parents=True, exist_ok=True)
-    python = environment(out / "env")
-    shutil.rmtree(out / "rtl", ignore_errors=True)
-    export(out / "rtl", DmaConfig(decoder=DecoderConfig(lanes=LANES), address=32))
-    values = open_source("smollm2").read(TENSOR, 0, args.values)
-    (out / "memory.bin").write_bytes(image(tensors(values, args.segment)))
-    soc = [str(python), str(HERE / "soc.py"), "--decoder", str(out / "rtl"), "--out", str(out)]
-    step(soc, out)
-    compile_firmware(out)
-    images = ["--firmware", str(out / "firmware.bin"), "--memory", str(out / "memory.bin")]
-    return 0 if simulate([*soc, *images], out) else 1
+    out.mkdir(parents=True, exist_ok=True)
+    count, segment = QUICK if args.quick else (args.values, args.segment)
+    memory, firmware = out / "memory.bin", out / "firmware.bin"
+    memory.write_bytes(memory_of(count, segment))
+    python = python_environment(out / "env", HERE / "requirements.txt", error=CassandraError)
+    export_tops(out / "rtl", segment)
+    soc = [python / "python", HERE / "soc.py", "--tops", out / "rtl", "--out", out, "--ram", RAM]
+    print("Writing the SoC's headers, compiling the firmware ...", flush=True)
+    run_program(soc, out, error=CassandraError)
+    compile_firmware(out, firmware)
+    print("Building and running the simulation ...", flush=True)
+    text = simulate([*soc, "--firmware", firmware, "--memory", memory], out)
+    print(text)
+    return 0 if text.endswith("\nPASS") else 1
 
 
-def environment(folder: Path) -> Path:
-    """Create the environment with LiteX, if it does not exist; returns its Python."""
-    python, ready = folder / "bin" / "python", folder / ".ready"
-    if not ready.exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "-r", str(HERE / "requirements.txt")]
-        subprocess.run(pip, check=True)
-        ready.touch()
-    return python
+def require_packages() -> None:
+    """Raise CassandraError with the command that installs the missing Debian packages."""
+    if absent := missing("soc"):
+        things, packages = zip(*absent, strict=True)
+        install = " ".join(packages)
+        raise CassandraError(f"{', '.join(things)} must be installed: apt install {install}")
 
 
-def compile_firmware(out: Path) -> None:
+def memory_of(count: int, segment: int) -> bytes:
+    """Return the memory's image with ``count`` weights, and keys and values."""
+    layer = values.read(open_source("smollm2"), count)
+    tensors = weights(layer.weights, segment)
+    return image([*tensors, *key_values(layer.keys, layer.values, values.HEAD, segment)])
+
+
+def export_tops(folder: Path, segment: int) -> None:
+    """Write the Verilog of decoder and encoder."""
+    encoder = EncoderConfig(
+        lanes=LANES, vector=values.HEAD, group=32, segment=segment, values_per_cycle=_PACE
+    )
+    tops: dict[str, Config] = {
+        "decoder": DmaConfig(decoder=DecoderConfig(lanes=LANES), address=32),
+        "encoder": StoreConfig(encoder=encoder, address=32),
+    }
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, config in tops.items():
+        export(folder / name, config)
+
+
+def compile_firmware(out: Path, binary: Path) -> None:
     """Compile driver and firmware for the SoC whose headers are in ``out``."""
-    sources = [HERE / "start.S", HERE / "firmware.c", DRIVERS / "cassandra.c"]
+    sources = [*sorted((HERE / "firmware").glob("*.[cS]")), DRIVERS / "cassandra.c"]
     [litex] = (out / "env").glob("lib/python*/site-packages/litex/soc")
     folders = [
         *(out / "software" / "include", litex / "software" / "include"),
         litex / "cores" / "cpu" / "vexriscv",
     ]
-    include = [f"-I{DRIVERS}", *(word for path in folders for word in ("-isystem", str(path)))]
-    options = ["-std=gnu11", "-ffreestanding", "-Os", "-T", str(HERE / "firmware.ld")]
+    include = [f"-I{DRIVERS}", *(word for path in folders for word in ("-isystem", path))]
+    options = ["-std=gnu11", "-ffreestanding", "-Os", "-T", HERE / "firmware" / "firmware.ld"]
     library = ["--specs=picolibc.specs", "-nostartfiles"]
-    elf = out / "firmware.elf"
-    command = [COMPILER, *MACHINE, *options, *WARNINGS, *include, *map(str, sources)]
-    step([*command, *library, "-o", str(elf)], out)
-    objcopy = COMPILER.replace("gcc", "objcopy")
-    step([objcopy, "-O", "binary", str(elf), str(out / "firmware.bin")], out)
+    elf = binary.with_suffix(".elf")
+    command = [RISC_V, *MACHINE, *options, *WARNINGS, *include, *sources, *library, "-o", elf]
+    run_program(command, out, error=CassandraError, log=out / "compiler.txt")
+    objcopy = [RISC_V.replace("gcc", "objcopy"), "-O", "binary", elf, binary]
+    run_program(objcopy, out, error=CassandraError)
 
 
-def step(command: list[str], out: Path) -> None:
-    """Run a program; CassandraError with the end of what it printed if it fails."""
-    run = subprocess.run(command, cwd=out, capture_output=True, text=True, check=False)
-    if run.returncode:
-        lines = (run.stdout + run.stderr).strip().splitlines()[-8:]
-        raise CassandraError("\n".join([f"{Path(command[0]).name} must end well, not:", *lines]))
+def wrapped_verilator(folder: Path) -> Path:
+    """Write a ``verilator`` that takes LiteX's flags, but traces no block and keeps no symbols.
+
+    That halves the time of the build.
+    """
+    folder.mkdir(exist_ok=True)
+    program = folder / "verilator"
+    flags = "--trace-depth 1 -CFLAGS -g0"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(verilator_binary())} "$@" {flags}\n')
+    program.chmod(0o755)
+    return folder
 
 
-def simulate(command: list[str], out: Path) -> bool:
-    """Build and run the simulation, printing what comes over the serial port."""
-    link = out / "bin" / "verilator"
-    link.unlink(missing_ok=True)
-    link.symlink_to(verilator_binary())
-    environment = verilator_environment()
-    environment["PATH"] = f"{link.parent}{os.pathsep}{environment.get('PATH', os.environ['PATH'])}"
-    log = out / "log.txt"
-    with log.open("w") as file:
-        subprocess.run(
-            command,
-            cwd=out,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            timeout=_SECONDS,
-            check=False,
-        )
-    text = log.read_text(errors="replace")
-    print(text[text.rfind("Cassandra in a LiteX SoC") :] if "LiteX SoC\n" in text else text[-2000:])
-    return "\nPASS" in text
+def simulate(command: Sequence[object], out: Path) -> str:
+    """Build and run the simulation; return what came over the serial port, up to the result.
+
+    Raises CassandraError if the firmware printed nothing.
+    """
+    log, variables = out / "log.txt", verilator_environment()
+    programs = wrapped_verilator(out / "bin")
+    variables["PATH"] = f"{programs}{os.pathsep}{variables.get('PATH', os.environ['PATH'])}"
+    text = run_program(
+        command, out, error=CassandraError, variables=variables, log=log, limit=_SECONDS
+    )
+    _, found, table = text.partition(_TITLE)
+    if not found:
+        raise CassandraError(f"the firmware must print a table, not nothing (all output: {log})")
+    lines = [line.rstrip() for line in table.splitlines() if not line.startswith("- ")]
+    return "\n".join([_TITLE.rstrip(), *lines]).rstrip()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A LiteX SoC for simulation: VexRiscv, RAM, our decoders, and a writer for their values.
+"""A LiteX SoC for simulation: VexRiscv, RAM, our decoder and encoder, and DMAs for their values.
 
 Runs in an environment with LiteX, not in the project's. ``run.py`` calls it twice: without a
 firmware it writes the addresses of peripherals as C headers; with one it builds and runs.
@@ -12,21 +12,22 @@ from pathlib import Path
 from litex.build.generic_platform import Pins, Subsignal
 from litex.build.sim import SimPlatform
 from litex.build.sim.config import SimConfig
-from litex.soc.cores.dma import WishboneDMAWriter
+from litex.soc.cores.dma import WishboneDMAReader, WishboneDMAWriter
 from litex.soc.integration.builder import Builder
 from litex.soc.integration.common import get_mem_data
 from litex.soc.integration.soc import SoCRegion
 from litex.soc.integration.soc_core import SoCCore
 from litex.soc.interconnect import axi, stream, wishbone
-from litex.soc.interconnect.csr import CSRStatus, CSRStorage
+from litex.soc.interconnect.csr import CSRStorage
 from migen import ClockSignal, Finish, If, Instance, Mux, ResetSignal, Signal
 from migen.genlib.io import CRG
 
 CLOCK = int(1e6)
-REGISTERS = 0x9000_0000
-RAM = 1 << 20
+REGISTERS = {"decoder": 0x9000_0000, "encoder": 0x9000_1000}
 TIMEOUT = 64
 """Cycles after which LiteX's bus ends an access that no slave answers."""
+ERRORS = {"slverr": 0x5000_0000, "decerr": 0x6000_0000}
+"""Addresses that are answered with an error; no slave is there."""
 
 _BYTE_STREAM = [
     Subsignal(f"{way}_{name}", Pins(width))
@@ -41,9 +42,9 @@ _IO = [
 
 
 class Soc(SoCCore):
-    """The SoC; ``decoder`` is the folder of ``casspec rtl``, with one top."""
+    """The SoC; ``tops`` has a folder of ``casspec rtl`` for the decoder and one for the encoder."""
 
-    def __init__(self, decoder: Path, firmware: list, memory: list) -> None:
+    def __init__(self, tops: Path, ram: int, firmware: list, memory: list) -> None:
         platform = SimPlatform("SIM", _IO)
         super().__init__(
             platform,
@@ -54,80 +55,101 @@ class Soc(SoCCore):
             integrated_rom_size=0x8000,
             integrated_rom_init=firmware,
             integrated_sram_size=0x2000,
-            integrated_main_ram_size=RAM,
+            integrated_main_ram_size=ram,
             integrated_main_ram_init=memory,
             bus_timeout=TIMEOUT,
         )
         self.crg = CRG(platform.request("sys_clk"))
-        self.flagged = CSRStatus(32, description="flagged packets")
-        self.reset_decoder = CSRStorage(1, description="hold the decoder in reset")
+        self.reset_devices = CSRStorage(1, description="hold decoder and encoder in reset")
         self.finish = CSRStorage(1, description="end the simulation")
         self.sync += If(self.finish.re, Finish())
-        self._add_decoder(platform, decoder)
+        for name, address in ERRORS.items():
+            self.add_constant(f"{name}_BASE", address)
+        self._take_values(self._add_device(tops, "decoder", "m_axis_values"))
+        self._give_values(self._add_device(tops, "encoder", "s_axis_values"))
 
-    def _add_decoder(self, platform: SimPlatform, folder: Path) -> None:
-        """Put the decoder between its register port, the bus and the writer of values."""
-        [source] = folder.glob("*.v")
-        platform.add_source(str(source))
+    def _add_device(self, tops: Path, name: str, prefix: str) -> stream.Endpoint:
+        """Put a top between its register port, its interrupt and the bus; return its values."""
+        [source] = (tops / name).glob("*.v")
+        self.platform.add_source(str(source))
         ports = {
             port["name"]: (port["direction"], port["width"])
             for port in json.loads(source.with_suffix(".ports.json").read_text())
         }
+        reads = "m_axi_rdata" in ports
+        width = ports["m_axi_rdata" if reads else "m_axi_wdata"][1]
+        identity = ports["m_axi_arid" if reads else "m_axi_awid"][1]
         lite = axi.AXILiteInterface(data_width=32, address_width=32)
-        width, identity = ports["m_axi_rdata"][1], ports["m_axi_rid"][1]
         full = axi.AXIInterface(data_width=width, address_width=32, id_width=identity)
-        values = stream.Endpoint([("data", ports["m_axis_values_tdata"][1])])
-        last, user, irq = Signal(), Signal(), Signal()
-        answer = self._answer(full)
+        values = stream.Endpoint([("data", ports[f"{prefix}_tdata"][1])])
+        irq = Signal()
         signals = {
             "clk": ClockSignal(),
-            "rst": ResetSignal() | self.reset_decoder.storage,
+            "rst": ResetSignal() | self.reset_devices.storage,
             "irq": irq,
-            "m_axis_values_tdata": values.data,
-            "m_axis_values_tvalid": values.valid,
-            "m_axis_values_tready": values.ready,
-            "m_axis_values_tlast": last,
-            "m_axis_values_tuser": user,
+            **_channel_signals(ports, "s_axil", lite),
+            **_channel_signals(ports, "m_axi", full),
+            **{
+                f"{prefix}_t{end}": getattr(values, end)
+                for end in ("data", "valid", "ready", "last")
+            },
         }
-        for prefix, bus in (("s_axil", lite), ("m_axi", full)):
-            for channel in ("aw", "w", "b", "ar", "r"):
-                endpoint = getattr(bus, channel)
-                for name in ("valid", "ready", "last", *_FIELDS[channel]):
-                    port = f"{prefix}_{channel}{name}"
-                    if port in ports:
-                        signals[port] = getattr(endpoint, name)
-        signals["m_axi_rresp"] = answer
+        if reads:
+            signals["m_axi_rresp"] = self._answer(full.ar)
+        else:
+            signals["m_axi_bresp"] = self._answer(full.aw)
+            signals[f"{prefix}_tkeep"] = (1 << ports[f"{prefix}_tkeep"][1]) - 1  # whole beats
         self.specials += Instance(source.stem, **_cut(signals, ports))
-        region = SoCRegion(origin=REGISTERS, size=0x1000, cached=False)
-        self.bus.add_slave("cassandra", lite, region)
-        self.bus.add_master("cassandra", master=full)
-        self.irq.add("cassandra")
-        self.comb += self.cpu.interrupt[self.irq.locs["cassandra"]].eq(irq)
-        ends = values.valid & values.ready & last
-        self.sync += If(ends & user, self.flagged.status.eq(self.flagged.status + 1))
-        self._add_writer(values)
+        region = SoCRegion(origin=REGISTERS[name], size=0x1000, cached=False)
+        self.bus.add_slave(name, lite, region)
+        self.bus.add_master(name, master=full)
+        self.irq.add(name)
+        self.comb += self.cpu.interrupt[self.irq.locs[name]].eq(irq)
+        return values
 
-    def _answer(self, bus: axi.AXIInterface) -> Signal:
-        """Return the response of a read: an error at 0x5000_0000 and at 0x6000_0000.
+    def _answer(self, request: stream.Endpoint) -> Signal:
+        """Return the response to the last burst: an error at the addresses of ``ERRORS``.
 
-        No slave is there, and LiteX's bridges to Wishbone answer OKAY to an access that timed out.
+        LiteX's bridges to Wishbone take one burst at a time and answer OKAY, also to an access that
+        timed out.
         """
-        answer, window = Signal(2), bus.ar.addr[28:]
-        refused = Mux(window == 6, axi.RESP_DECERR, axi.RESP_OKAY)
-        response = Mux(window == 5, axi.RESP_SLVERR, refused)
-        self.sync += If(bus.ar.valid & bus.ar.ready, answer.eq(response))
+        answer, window = Signal(2), request.addr[28:]
+        refused = Mux(window == ERRORS["decerr"] >> 28, axi.RESP_DECERR, axi.RESP_OKAY)
+        response = Mux(window == ERRORS["slverr"] >> 28, axi.RESP_SLVERR, refused)
+        self.sync += If(request.valid & request.ready, answer.eq(response))
         return answer
 
-    def _add_writer(self, values: stream.Endpoint) -> None:
-        """Write values to memory, beat behind beat."""
+    def _take_values(self, values: stream.Endpoint) -> None:
+        """Write the decoder's values to memory, beat behind beat."""
         bus = wishbone.Interface(data_width=32, adr_width=30)
-        self.writer = WishboneDMAWriter(bus, with_csr=True)
-        self.converter = stream.Converter(len(values.data), 32)
+        self.writer = WishboneDMAWriter(bus, endianness="big", with_csr=True)  # big: as it comes
+        self.narrow = stream.Converter(len(values.data), 32)
         self.comb += [
-            values.connect(self.converter.sink, omit={"last"}),
-            self.converter.source.connect(self.writer.sink, omit={"last"}),
+            values.connect(self.narrow.sink, omit={"last"}),
+            self.narrow.source.connect(self.writer.sink, omit={"last"}),
         ]
         self.bus.add_master("writer", master=bus)
+
+    def _give_values(self, values: stream.Endpoint) -> None:
+        """Read the encoder's values from memory; a transfer is a packet."""
+        bus = wishbone.Interface(data_width=32, adr_width=30)
+        self.reader = WishboneDMAReader(bus, endianness="big", with_csr=True)
+        self.wide = stream.Converter(32, len(values.data))
+        self.comb += [
+            self.reader.source.connect(self.wide.sink),
+            self.wide.source.connect(values),
+        ]
+        self.bus.add_master("reader", master=bus)
+
+
+def _channel_signals(ports: dict, prefix: str, bus: object) -> dict:
+    """Return the signals of the bus channels that a top has, by port."""
+    return {
+        f"{prefix}_{channel}{name}": getattr(getattr(bus, channel), name)
+        for channel, names in _FIELDS.items()
+        for name in ("valid", "ready", "last", *names)
+        if f"{prefix}_{channel}{name}" in ports
+    }
 
 
 def _cut(signals: dict, ports: dict) -> dict:
@@ -140,11 +162,12 @@ def _cut(signals: dict, ports: dict) -> dict:
     }
 
 
+_ADDRESS = ("addr", "prot", "id", "len", "size", "burst", "lock", "cache", "qos")
 _FIELDS = {
-    "aw": ("addr", "prot"),
+    "aw": _ADDRESS,
     "w": ("data", "strb"),
-    "b": ("resp",),
-    "ar": ("addr", "prot", "id", "len", "size", "burst", "lock", "cache", "qos"),
+    "b": ("resp", "id"),
+    "ar": _ADDRESS,
     "r": ("data", "resp", "id"),
 }
 
@@ -152,8 +175,9 @@ _FIELDS = {
 def main() -> None:
     """Write headers, or build and run."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--decoder", type=Path, required=True)
+    parser.add_argument("--tops", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--ram", type=int, required=True)
     parser.add_argument("--firmware", type=Path)
     parser.add_argument("--memory", type=Path)
     args = parser.parse_args()
@@ -161,7 +185,7 @@ def main() -> None:
         get_mem_data(str(path), data_width=32, endianness="little") if path else []
         for path in (args.firmware, args.memory)
     ]
-    soc = Soc(args.decoder.resolve(), *words)
+    soc = Soc(args.tops.resolve(), args.ram, *words)
     builder = Builder(
         soc,
         output_dir=str(args.out),

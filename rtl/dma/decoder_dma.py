@@ -98,6 +98,7 @@ class CassandraDma(Peripheral):
         m.d.sync += flying.eq(flying + begun - done)
         return Activity(
             flying=flying,
+            pending=reads.pending,
             done=done,
             flagged=beat.error,
             causes={

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, fifo, wiring
 from amaranth.lib.wiring import In
 
@@ -90,6 +90,7 @@ class CassandraEncoderDma(Peripheral):
         m.d.comb += came.eq(encoder.values.valid & encoder.values.ready)
         return Activity(
             flying=store.flying,
+            pending=Const(0, 1),  # an entry waits for every response
             done=stored,
             flagged=entry.room | entry.failed | Value.cast(entry.errors).any(),
             causes={

@@ -33,6 +33,7 @@ class Activity:
     """The signals of an engine that the registers report, cycle by cycle."""
 
     flying: Value  # segments between queue and output
+    pending: Value  # accesses to memory that outlast their segment: reads of a failed region
     done: Value  # a segment leaves (encoder: its entry goes to the results)
     flagged: Value  # the segment is flagged
     causes: dict[str, Value]  # bits of ERROR to set, by name
@@ -98,7 +99,7 @@ class Peripheral(wiring.Component):
         self.codebooks = Codebooks(
             books=config.books, entries=config.engine.codebook, readers=self.readers
         )
-        self.busy = Signal()  # a segment is in the queue or in flight
+        self.busy = Signal()  # a segment is in the queue or in flight, or accesses are outstanding
         self.number = Signal(32)  # number of the next segment to complete
         self.intact = Signal()  # no soft error in the registers of a descriptor
 
@@ -239,7 +240,7 @@ class Peripheral(wiring.Component):
         was_busy = Signal()
         m.d.sync += was_busy.eq(self.busy)
         m.d.comb += [
-            self.busy.eq((activity.flying != 0) | (queue.waiting != 0)),
+            self.busy.eq((activity.flying != 0) | (queue.waiting != 0) | activity.pending),
             registers.status_busy.eq(self.busy),
             registers.status_full.eq(~queue.descriptors.ready),
             registers.status_waiting.eq(queue.waiting),

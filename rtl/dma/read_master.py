@@ -148,6 +148,8 @@ class RegionReceiver(wiring.Component):
     word : Out({data, last}), word_valid : Out(1)
     dropped : Out(1)
         The beat is dropped.
+    pending : Out(1)
+        The current region has words that have not come.
     fault : Out(fault_layout), fault_valid : Out(1)
         The first beat of a region with an error.
     """
@@ -161,7 +163,7 @@ class RegionReceiver(wiring.Component):
                 "beat": In(beat_layout(config)),
                 "beat_valid": In(1),
                 "word": Out(self.word_layout),
-                **dict.fromkeys(("word_valid", "dropped", "fault_valid"), Out(1)),
+                **dict.fromkeys(("word_valid", "dropped", "pending", "fault_valid"), Out(1)),
                 "fault": Out(fault_layout(config)),
             }
         )
@@ -198,6 +200,7 @@ class RegionReceiver(wiring.Component):
             queue.w_en.eq(self.regions.valid & self.regions.ready),
             self.regions.ready.eq(queue.w_rdy),
             queue.r_en.eq(queue.r_rdy & ((region.words == 0) | final)),
+            self.pending.eq(region.words != 0),
         ]
         with m.If(queue.r_en):
             head = data.View(layout, queue.r_data)
@@ -277,7 +280,7 @@ class _Region(wiring.Component):
                 "beat_valid": In(1),
                 "words": self.narrow.signature.members["words"],
                 "fault": Out(fault_layout(config)),
-                **dict.fromkeys(("fault_valid", "wrong"), Out(1)),
+                **dict.fromkeys(("pending", "fault_valid", "wrong"), Out(1)),
             }
         )
 
@@ -291,7 +294,7 @@ class _Region(wiring.Component):
         self._buffer(m)
         receiver = self.receiver
         drive(m, receiver, self, "beat", "beat_valid")
-        drive(m, self, receiver, "fault", "fault_valid")
+        drive(m, self, receiver, "pending", "fault", "fault_valid")
         return m
 
     def _regions(self, m: Module) -> None:
@@ -351,6 +354,8 @@ class ReadMaster(wiring.Component):
     r : In(beat_layout), r_valid : In(1)
     reading : Out(1)
         A beat is being taken.
+    pending : Out(1)
+        Words of a region that is read have not come, requested or not.
     wrong : Out(1)
         A soft error in a region's state has stopped its reads.
     """
@@ -374,7 +379,7 @@ class ReadMaster(wiring.Component):
                 "ar": Out(stream.Signature(self.ar_layout)),
                 "r": In(beat_layout(config)),
                 "r_valid": In(1),
-                **dict.fromkeys(("reading", "wrong"), Out(1)),
+                **dict.fromkeys(("reading", "pending", "wrong"), Out(1)),
             }
         )
 
@@ -384,6 +389,7 @@ class ReadMaster(wiring.Component):
         m.d.sync += [beat.eq(self.r), valid.eq(self.r_valid)]
         m.d.comb += [
             self.reading.eq(valid),
+            self.pending.eq(Cat(unit.pending for unit in self.units).any()),
             self.wrong.eq(Cat(unit.wrong for unit in self.units).any()),
         ]
         for place, unit in enumerate(self.units):

@@ -37,7 +37,7 @@ ADDRESS_BITS = 8
 ID = int.from_bytes(b"CASS", "big")
 """The value of the register ``id``."""
 
-VERSION = (0, 5, 0)
+VERSION = (0, 5, 1)
 """The version of the register map: major (incompatible), minor (additions), patch."""
 
 
@@ -171,7 +171,7 @@ _GUARD = (
 
 IRQ_SOURCES = (
     ("segment", "a segment has left (encoder: its result waits)"),
-    ("idle", "the last segment has left and the queue is empty"),
+    ("idle", "STATUS.busy has cleared"),
     ("error", "a bit of ERROR was set"),
 )
 
@@ -281,7 +281,12 @@ REGISTERS = (
         "current state",
         _fields(
             "ro",
-            ("busy", 1, "a segment is in the queue or on its way"),
+            (
+                "busy",
+                1,
+                "a segment is in the queue or on its way, or reads are outstanding, which outlast "
+                "a segment that failed",
+            ),
             ("full", 1, "the queue takes no descriptor"),
             ("waiting", 7, "descriptors in the queue", 6),
             ("flying", 16, "segments between queue and output", 1),

@@ -162,6 +162,15 @@ def test_preflight_names_what_is_missing(
     assert capsys.readouterr().out == "g++ liblz4-dev zlib1g-dev\n"
 
 
+def test_preflight_names_the_packages_of_the_soc(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    packages = [package for _, package in preflight.missing("soc")]
+    wanted = ["gcc-riscv64-unknown-elf", "picolibc-riscv64-unknown-elf"]
+    assert packages[-4:] == [*wanted, "libevent-dev", "libjson-c-dev"]
+
+
 def test_preflight_needs_the_standard_library_alone() -> None:
     script = Path(preflight.__file__)
     run = subprocess.run([sys.executable, "-I", "-S", str(script)], check=False)

@@ -185,10 +185,20 @@ class DmaBench(PeripheralBench[ReadMemory]):
         return placed
 
     async def finish(self, limit: int = 100_000) -> None:
-        """Run until every packet has arrived; nothing may follow."""
+        """Run until every packet has arrived and ``busy`` is clear; nothing may follow, reads
+        included.
+        """
         await self.until(lambda: not self.scoreboard.expected, limit, "the last packet")
+        await self.do(self._idle(), limit)
+        assert not self.memory.owed
+        bursts = len(self.memory.bursts)
         await self.run(20)
+        assert len(self.memory.bursts) == bursts
         assert not await self.do(self.host.field("status", "busy"))
+
+    async def _idle(self) -> None:
+        while await self.host.field("status", "busy"):
+            pass
 
 
 class _Scoreboard(Scoreboard):

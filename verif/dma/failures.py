@@ -133,6 +133,19 @@ async def a_memory_that_is_not_there(dut: Any) -> None:
             await bench.decode(some_jobs(bench, 2))
 
 
+def exact_job(bench: DmaBench, count: int, *, target: bool) -> Job:
+    """Return a segment of ``count`` values in the scheme exact."""
+    lanes, lead = bench.lanes // bench.decoders, FORMATS.get("lead", 1)
+    fmt = Format(scheme="exact", beat=lanes, segment=count, group=32, lead=lead)
+    return Job(payload=draw(bench.rng, fmt, count, "weights"), index=0, target=target)
+
+
+def failing_first_word(bench: DmaBench, region: str, response: Response) -> Broken:
+    """Return a long segment with a region whose first word cannot be read."""
+    job = exact_job(bench, 4096, target=region == "verification")
+    return Broken(job=job, region=region, word=0, response=response)
+
+
 @cocotb.test()
 @cocotb.parametrize(region=["speculation", "verification"])
 async def segments_wait_behind_the_rest_of_a_region_that_failed(dut: Any, region: str) -> None:
@@ -143,15 +156,10 @@ async def segments_wait_behind_the_rest_of_a_region_that_failed(dut: Any, region
     bench = await start(dut)
     late = Pattern(kind=Kind.PERIODIC, on=1, off=40)
     bench.memory.use(Timing(order=Order.BEATS, beats=late))
-    lanes, lead = bench.lanes // bench.decoders, FORMATS.get("lead", 1)
     for response in [each for each in RESPONSES.values() for _ in range(bench.decoders)]:
-        fmt = Format(scheme="exact", beat=lanes, segment=4096, group=32, lead=lead)
-        payload = draw(bench.rng, fmt, 4096, "weights")
-        long = Job(payload=payload, index=0, target=region == "verification")
-        bad = Broken(job=long, region=region, word=0, response=response)
-        short = Format(scheme="exact", beat=lanes, segment=32, group=32, lead=lead)
+        bad = failing_first_word(bench, region, response)
         others = [
-            Job(payload=draw(bench.rng, short, 32, "weights"), index=0, target=long.target)
+            exact_job(bench, 32, target=bad.job.target)
             for _ in range(2 * IN_FLIGHT * bench.decoders)
         ]
         items: list[Job | Fault | Broken] = [bad, *others]
@@ -159,6 +167,21 @@ async def segments_wait_behind_the_rest_of_a_region_that_failed(dut: Any, region
         await bench.enable()
         await bench.do(bench.queue(placed))
         await bench.finish()
+
+
+@cocotb.test()
+@cocotb.parametrize(region=["speculation", "verification"])
+async def busy_until_the_reads_of_a_failed_region_have_ended(dut: Any, region: str) -> None:
+    """The first word fails, the others come late: the packet leaves before most have come."""
+    bench = await start(dut)
+    bench.memory.use(Timing(beats=Pattern(kind=Kind.PERIODIC, on=1, off=40)))
+    bad = failing_first_word(bench, region, Response.SLVERR)
+    await bench.enable()
+    await bench.do(bench.queue([bench.place(bad)]))
+    await bench.until(lambda: not bench.scoreboard.expected, 20_000, "the packet")
+    assert bench.memory.owed
+    await bench.finish()
+    await bench.decode(some_jobs(bench, 2 * bench.decoders))
 
 
 def fitting(bench: DmaBench, fault: Fault) -> Fault | None:

@@ -192,6 +192,7 @@ class ReadMemory(Memory):
     def _forget(self) -> None:
         self._data.clear()
         self.beats = self.interleaved = 0
+        self.owed = 0  # beats of requested bursts that have not been offered
         self._queues: dict[int, deque[_Burst]] = defaultdict(deque)
         self._latest: _Burst | None = None
 
@@ -225,6 +226,7 @@ class ReadMemory(Memory):
                 number=number,
             )
             self._queues[burst.identity].append(burst)
+            self.owed += beats
 
     async def _answer_next(self) -> bool:
         burst = self._next()
@@ -259,6 +261,7 @@ class ReadMemory(Memory):
         if not burst.beats:
             self._queues[burst.identity].popleft()
         await self._r.offer(**beat)
+        self.owed -= 1
 
     def _note(self, burst: _Burst) -> None:
         """Count answers in another order than the requests, so that a test can require them."""

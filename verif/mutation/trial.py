@@ -21,7 +21,7 @@ from pathlib import Path
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.verif.mutation.catalogue import ROOT, Mutation
 
-TREE = ("cassandra_spec", "golden", "report", "rtl", "verif", "workers", "tests")
+TREE = ("cassandra_spec", "golden", "rtl", "toolkit", "verif", "tests")
 SETTINGS = "pyproject.toml"  # settings of pytest
 SCRATCH, LOG = "scratch", "log.txt"
 

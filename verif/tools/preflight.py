@@ -2,7 +2,8 @@
 
 Runs as a script with nothing installed, so it imports only the standard library. ``--packages``
 prints the missing Debian packages for a script to install (with ``--waves`` also those for FST
-waves, with ``--tools`` those whose tests are skipped without them).
+waves, with ``--tools`` those whose tests are skipped without them, with ``--soc`` those of ``make
+soc``).
 """
 
 from __future__ import annotations
@@ -54,28 +55,57 @@ def has_header(name: str) -> bool:
     return run.returncode == 0
 
 
-_NEEDED: tuple[tuple[str, str, Callable[[], bool]], ...] = (
+def has_program(name: str) -> bool:
+    """Return True if a program is on the search path."""
+    return shutil.which(name) is not None
+
+
+def has_specs(compiler: str, specs: str) -> bool:
+    """Return True if a compiler finds the specs of a C library."""
+    try:
+        command = [compiler, f"--specs={specs}", "-E", "-x", "c", os.devnull]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+RISC_V = "riscv64-unknown-elf-gcc"
+"""The compiler of the SoC's firmware."""
+
+_Checks = tuple[tuple[str, str, Callable[[], bool]], ...]
+
+_NEEDED: _Checks = (
     ("a C++ compiler", "g++", has_compiler),
-    ("make", "make", lambda: shutil.which("make") is not None),
+    ("make", "make", lambda: has_program("make")),
     ("Python's venv module", "python3-venv", has_venv),
     ("Python as a shared library", "libpython3-dev", has_shared_python),
 )
-_NEEDED_FOR_WAVES: tuple[tuple[str, str, Callable[[], bool]], ...] = (
-    ("lz4.h", "liblz4-dev", lambda: has_header("lz4.h")),
-    ("zlib.h", "zlib1g-dev", lambda: has_header("zlib.h")),
-)
+_GROUPS: dict[str, _Checks] = {
+    "waves": (
+        ("lz4.h", "liblz4-dev", lambda: has_header("lz4.h")),
+        ("zlib.h", "zlib1g-dev", lambda: has_header("zlib.h")),
+    ),
+    "tools": (
+        ("Yosys", "yosys", lambda: has_program("yosys")),
+        ("Icarus Verilog", "iverilog", lambda: has_program("iverilog")),
+        ("Chromium", "chromium", lambda: has_program("chromium")),
+    ),
+    "soc": (
+        ("GCC for RISC-V", "gcc-riscv64-unknown-elf", lambda: has_program(RISC_V)),
+        (
+            "picolibc for RISC-V",
+            "picolibc-riscv64-unknown-elf",
+            lambda: has_specs(RISC_V, "picolibc.specs"),
+        ),
+        ("event2/event.h", "libevent-dev", lambda: has_header("event2/event.h")),
+        ("json-c/json.h", "libjson-c-dev", lambda: has_header("json-c/json.h")),
+    ),
+}
 
 
-_NEEDED_FOR_TOOLS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
-    ("Yosys", "yosys", lambda: shutil.which("yosys") is not None),
-    ("Icarus Verilog", "iverilog", lambda: shutil.which("iverilog") is not None),
-    ("Chromium", "chromium", lambda: shutil.which("chromium") is not None),
-)
-
-
-def missing(*, waves: bool = False, tools: bool = False) -> list[tuple[str, str]]:
-    """Return missing things as (thing, Debian package)."""
-    checks = _NEEDED + _NEEDED_FOR_WAVES * waves + _NEEDED_FOR_TOOLS * tools
+def missing(*groups: str) -> list[tuple[str, str]]:
+    """Return missing things, those of ``groups`` included, as (thing, Debian package)."""
+    checks = sum((_GROUPS[group] for group in groups), _NEEDED)
     return [(thing, package) for thing, package, present in checks if not present()]
 
 
@@ -84,9 +114,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="preflight", description=__doc__)
     parser.add_argument("--waves", action="store_true", help="check what FST waves need, too")
     parser.add_argument("--tools", action="store_true", help="check the tools that tests try, too")
+    parser.add_argument("--soc", action="store_true", help="check what make soc needs, too")
     parser.add_argument("--packages", action="store_true", help="print package names alone")
     options = parser.parse_args(argv)
-    absent = missing(waves=options.waves, tools=options.tools)
+    absent = missing(*(group for group in _GROUPS if getattr(options, group)))
     if options.packages:
         print(*(package for _, package in absent))
         return 0
