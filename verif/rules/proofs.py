@@ -135,7 +135,7 @@ def unreached(name: str, rules: Rules, yosys: str, folder: Path) -> tuple[list[s
     top = TOPS[name]()
     named = situations(top)
     _elaborate(top, list(named.values()), rules, yosys, folder, "chformal -assert -remove; ")
-    read = f"read_rtlil claim.il; hierarchy -check -top {WATCHED}; proc; flatten; opt_clean"
+    read = "read_rtlil claim.il; hierarchy -check -top claim; proc; flatten; opt_clean"
     run_program(["yosys", "-q", "-p", f"{read}; {GATES}"], folder, error=CassandraError)
     search = f"read_aiger claim.aig; fold; bmc3 -a -F {_FRAMES} -T {_SECONDS}"
     log = run_program(["yosys-abc", "-c", search], folder, error=CassandraError)
