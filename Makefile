@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test test-all lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence soc formal coverage soft-errors mutants mutate clients clean
+.PHONY: help setup sim test test-all lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence soc formal axi-rules coverage soft-errors mutants mutate clients clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -131,6 +131,9 @@ soc: $(STAMP) ## Boot a LiteX SoC whose firmware uses decoder and encoder by DMA
 
 formal: $(STAMP) ## Prove claims about the gateware (Debian: yosys; ARGS="NAMES").
 	$(PY) -m cassandra_spec.verif.formal --out $(BUILD)/formal $(ARGS)
+
+axi-rules: $(STAMP) ## Prove AXI rules that other people wrote (Debian: yosys; ARGS="--rules CHECKOUT [--planted]", a clone of SVA-AXI4-FVIP).
+	$(PY) -m cassandra_spec.verif.rules --out $(BUILD)/axi-rules $(ARGS)
 
 coverage: $(STAMP) ## Count lines, branches and changes of bits that suites see in the exported tops (long; ARGS="decoder_l8").
 	$(PY) -m cassandra_spec.verif.linecov --out $(BUILD)/linecov $(ARGS)

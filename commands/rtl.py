@@ -31,7 +31,7 @@ examples:
 Each configuration gets a Verilog file, a file list (.f), a FuseSoC core, timing constraints (.sdc)
 and a table of its ports (.ports.json). Tops with registers also get a C header (.h) and regs/: the
 registers as SystemRDL and, with the extra `registers` installed, as HTML, Markdown, IP-XACT and a
-UVM model. docs/hardware/integration.md describes the registers and the AXI interfaces.
+UVM model. docs/hardware/dma.md describes the registers and the AXI interfaces.
 """
 
 TOPS = ("decoder", "dma", "array", "encoder", "encoder-dma")

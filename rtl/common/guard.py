@@ -1,4 +1,4 @@
-"""Parts that keep bursts inside their regions after a soft error (docs/hardware/integration.md).
+"""Parts that keep bursts inside their regions after a soft error (docs/hardware/dma.md).
 
 A soft error flips one flip-flop or memory bit. Therefore regions and progress counts have a parity
 bit, which reveals a single flip; queues keep their pointers twice; and the state that drives the

@@ -134,7 +134,7 @@ class BusConfig(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DmaConfig(BusConfig):
-    """Decoders behind one read master (docs/hardware/integration.md).
+    """Decoders behind one read master (docs/hardware/dma.md).
 
     Raises CassandraError that names the field, the value and what was expected.
     """

@@ -30,7 +30,7 @@ Of CassandraDma (decoders; `decode` below) and of CassandraEncoderDma (`encode`)
 each has a part.
 
 Generated from `rtl/dma/registers.py` by `python -m cassandra_spec.synth.interface.registers`;
-version {version} of the map. [integration.md](integration.md) says how to program them.
+version {version} of the map. [dma.md](dma.md#programming) says how to program them.
 
 Registers are 32 bits wide, on AXI4-Lite. Bits that are not listed read as zero; addresses that are
 not listed are answered with SLVERR. Byte strobes are obeyed: bytes without a strobe keep their

@@ -33,6 +33,7 @@ TARGETS = [
     "equivalence",
     "soc",
     "formal",
+    "axi-rules",
     "coverage",
     "soft-errors",
     "mutants",

@@ -22,7 +22,7 @@ from cassandra_spec.rtl.zero_counter import ParallelZeroCounter, ZeroCounter
 
 DOCUMENT = Path(__file__).parents[2] / "docs/hardware/decoder.md"
 ENCODER = DOCUMENT.with_name("encoder.md")
-INTEGRATION = DOCUMENT.with_name("integration.md")
+DMA = DOCUMENT.with_name("dma.md")
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_zero_counters_reject_bad_widths_and_limits(counter):
 
 def test_document_of_entries_counts_what_the_store_holds():
     """The figures of the queues behind an encoder, in the order of the text."""
-    text = INTEGRATION.read_text(encoding="utf-8").split("## CassandraEncoderDma", 1)[1]
+    text = DMA.read_text(encoding="utf-8").split("## CassandraEncoderDma", 1)[1]
     table, prose = text.split("<!-- /entries -->")[0].split("<!-- entries -->")
     config, bits = StoreConfig(), entry_layout().size
     rows = [int(number) for number in re.findall(r"^\|[^|]+\| (\d+) \|", table, re.MULTILINE)]

@@ -1,12 +1,15 @@
-"""docs/hardware/integration.md: the worked example and the C code on that page work."""
+"""docs/hardware/integration.md: the commands, the worked example and the code of the page work."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from amaranth.sim import Simulator
 
 from cassandra_spec.rtl.common.command import DecoderConfig
@@ -14,10 +17,14 @@ from cassandra_spec.rtl.dma.config import DmaConfig
 from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.rtl.dma.registers import REGISTERS, register_of
 from cassandra_spec.verif.dma.firmware.driver import FLAGS
+from cassandra_spec.verif.tools.toolchain import verilator_binary, verilator_environment
+from tests.synth.test_systemrdl import run_sdc
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/hardware/integration.md").read_text()
+REFERENCE = (ROOT / "docs/hardware/dma.md").read_text()
 CONFIG = DmaConfig(decoder=DecoderConfig(lanes=8))
+PROGRAMS = "casspec|verilator|cc|peakrdl|build/ip/sim/Vtestbench"
 SUPERBLOCK = 128
 
 
@@ -127,7 +134,7 @@ def test_the_code_on_the_page_compiles(tmp_path: Path) -> None:
 
 
 def test_registers_that_are_named_exist() -> None:
-    named = set(re.findall(r"`([A-Z][A-Z_]+)(?:\.(\w+))?`", PAGE))
+    named = set(re.findall(r"`([A-Z][A-Z_]+)(?:\.(\w+))?`", PAGE + REFERENCE))
     ours = {register.name.upper(): register for register in REGISTERS}
     pairs = {name.rsplit("_", 1)[0] for name in ours if name.endswith("_LOW")}
     foreign = {"RREADY", "RLAST", "ARCACHE", "ARPROT"}
@@ -136,3 +143,56 @@ def test_registers_that_are_named_exist() -> None:
         if field and name in ours:
             fields = {one.name for one in register_of(name.lower()).fields}
             assert field in fields, f"{name}.{field}"
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_tutorial_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("drivers", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    environment = tools(tmp_path / "bin")
+    commands = re.findall(rf"^    ((?:{PROGRAMS})\b.*)$", PAGE, re.M)
+    printed = [run_shell(command, tmp_path, environment) for command in commands]
+    _, lint, _, _, simulation, withdrawn, registers = printed
+    assert "%Warning" not in lint
+    assert re.findall(r"^(?:[0-9a-f]{4}|irq)$", simulation, re.M) == [
+        *after("example-values").split(),
+        "irq",
+    ]
+    assert "s_axil_aw.valid_stays: 'assert' failed" in withdrawn
+    assert "START" in registers.upper()
+    monkeypatch.chdir(tmp_path)
+    [constraints] = re.findall(r"```tcl\n(.*?)```", PAGE, re.S)
+    calls = run_sdc(constraints)
+    assert calls["create_clock"][3] == "2.0"
+    assert float(calls["set_input_delay"][0]) == pytest.approx(0.8)
+
+
+def tools(folder: Path) -> dict[str, str]:
+    """Write the programs of the page that an environment has under other names."""
+    folder.mkdir()
+    python = f'exec "{sys.executable}" -m'
+    programs = {
+        "casspec": f"{python} cassandra_spec.commands",
+        "peakrdl": f"{python} peakrdl",
+        # coroutines need C++20, which a Verilator of one's own asks for by itself
+        "verilator": f'exec "{verilator_binary()}" -CFLAGS -std=c++20',
+    }
+    for name, command in programs.items():
+        (folder / name).write_text(f'#!/bin/sh\n{command} "$@"\n')
+        (folder / name).chmod(0o755)
+    environment = verilator_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return environment | {"PATH": f"{folder}{os.pathsep}{environment['PATH']}"}
+
+
+def run_shell(command: str, folder: Path, environment: dict[str, str]) -> str:
+    """Run a line of the page, which must succeed unless it shows a fault; return its output."""
+    shell = ["bash", "-c", command]
+    run = subprocess.run(
+        shell, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (run.returncode == 0) == ("withdraw" not in command), (
+        command,
+        run.stdout[-1000:],
+        run.stderr[-1000:],
+    )
+    return run.stdout + run.stderr

@@ -163,15 +163,15 @@ def prove(claim: Claim, folder: Path | None = None) -> Outcome:
     if claim.method in STATELESS and "cell $dff" in text:
         raise CassandraError(f"design must have no state, not flip-flops ({claim.name})")
     (folder / "claim.il").write_text(text)
-    decide = {"combinational": _sat, "structural": _structural}.get(claim.method, _abc)
-    verdict, log = decide(claim, folder)
+    how = {"combinational": _sat, "structural": _structural}.get(claim.method, decide)
+    verdict, log = how(claim, folder)
     return Outcome(claim=claim, verdict=verdict, seconds=time.perf_counter() - start, log=log)
 
 
 _READ = "read_rtlil claim.il; hierarchy -check -top claim; proc; flatten; delete -output; opt_clean"
 
 
-_GATES = (
+GATES = (
     "setundef -undriven -anyseq; opt -fast -keepdc; memory_map; techmap; opt -fast -keepdc; "
     "dffunmap; simplemap; setundef -anyseq; opt_clean; aigmap; opt_clean; "
     "write_aiger -zinit claim.aig"
@@ -201,13 +201,13 @@ def _sat(claim: Claim, folder: Path) -> tuple[Verdict, str]:
     return ("refuted" if "model found: FAIL!" in log else "undecided"), log
 
 
-def _abc(claim: Claim, folder: Path) -> tuple[Verdict, str]:
-    """Make one circuit whose output is 1 if an assertion fails; ask ABC for a 1."""
+def decide(claim: Claim, folder: Path) -> tuple[Verdict, str]:
+    """Make one circuit of ``claim.il`` whose output is 1 if an assertion fails; ask ABC for a 1."""
     read = _READ
     if claim.unreset:
         (folder / "unreset.json").write_text(forgetful(_netlist(folder)))
         read = "read_json unreset.json; delete -output; opt_clean"
-    _run("yosys", "-p", f"{read}; {_GATES}", folder=folder)
+    _run("yosys", "-p", f"{read}; {GATES}", folder=folder)
     check = {
         "rewriting": "iprove",
         "reachable": f"pdr -T {claim.seconds}",

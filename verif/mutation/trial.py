@@ -51,19 +51,30 @@ def sources_of(root: Path) -> str:
     return digest.hexdigest()
 
 
-def tried(mutation: Mutation, folder: Path) -> Result:
-    """Copy the tree into a new folder, apply the fault, and run the checks until one fails.
-
-    Raises CassandraError if a check cannot run, or also fails without the fault.
-    """
+def copied(folder: Path) -> Path:
+    """Copy the tree into a new folder ``tree`` of ``folder``; return it."""
     tree = folder / "tree"
     for name in TREE:
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=ignore)
     shutil.copy(ROOT / SETTINGS, tree)
-    sources = sources_of(tree)
+    return tree
+
+
+def plant(mutation: Mutation, tree: Path) -> None:
+    """Apply a fault to a copy of the tree."""
     place = tree / mutation.file
     place.write_text(mutation.applied(place.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def tried(mutation: Mutation, folder: Path) -> Result:
+    """Copy the tree into a new folder, apply the fault, and run the checks until one fails.
+
+    Raises CassandraError if a check cannot run, or also fails without the fault.
+    """
+    tree = copied(folder)
+    sources = sources_of(tree)
+    plant(mutation, tree)
     start = time.perf_counter()
     failed = (check for check in mutation.checks if not _passes(check, tree, folder))
     caught_by = next(failed, "")
