@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test test-all lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence soc formal axi-rules coverage soft-errors mutants mutate clients clean
+.PHONY: help setup sim test test-all lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence soc formal axi-rules coverage soft-errors mutants mutate clients wheel clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -151,6 +151,18 @@ clients: $(STAMP) ## Make an environment of other clients of the server, and run
 	$(PYTHON) -m venv $(BUILD)/clients
 	$(BUILD)/clients/bin/pip --disable-pip-version-check install -r tests/serve/clients/requirements.txt
 	$(PYTEST) tests/serve/test_clients.py
+
+$(BUILD)/wheel-env/.ready: requirements-wheel.txt
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install -q --disable-pip-version-check -r $<
+	touch $@
+
+wheel: $(STAMP) $(BUILD)/wheel-env/.ready ## Write a wheel with the native library for x86-64 to build/wheel; test it where there is no compiler.
+	rm -rf $(BUILD)/wheel
+	$(PY) -m cassandra_spec.native.tools.wheel --out $(BUILD)/wheel/plain
+	PATH="$(CURDIR)/$(BUILD)/wheel-env/bin:$$PATH" auditwheel repair --plat manylinux_2_34_x86_64 \
+		--wheel-dir $(BUILD)/wheel $(BUILD)/wheel/plain/*.whl
+	CASSANDRA_WHEEL="$$(ls $(CURDIR)/$(BUILD)/wheel/*.whl)" $(PYTEST) tests/examples/test_prebuilt.py
 
 clean: ## Remove what the other targets made, except .venv.
 	rm -rf $(BUILD) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -242,9 +243,13 @@ def open_backend(args: argparse.Namespace) -> Iterator[tuple[CheckedBackend, Set
 
     reason = choose_backend(args)
     refuse_ignored(args)
-    args.reasons = {f"the {args.backend} backend": reason}
-    reason = choose_target(args)
-    args.reasons[f"the native target {args.native_target}"] = reason
+    args.reasons = {}
+    if reason and args.backend == "torch":
+        line = f"the torch backend was chosen, which is several times slower: {reason}"
+        print(f"casspec: {line}", file=sys.stderr, flush=True)
+    else:
+        args.reasons["the native backend"] = reason
+    args.reasons[f"the native target {args.native_target}"] = choose_target(args)
     settings, grammar = settings_of(args), grammar_of(args)
     with BACKENDS[args.backend](args.source, opening_of(args), settings) as backend:
         yield backend, with_grammar(settings, grammar, backend)

@@ -358,4 +358,5 @@ def choose_codec(args: argparse.Namespace) -> Packer:
 
     if args.codec == "native":
         return NativeCodec()
-    return fastest_codec(lambda error: flags.say(args, f"casspec: golden's codec is used: {error}"))
+    line = "casspec: the reference codec is used, which gives the same bytes many times slower"
+    return fastest_codec(lambda error: flags.say(args, f"{line}: {error}"))

@@ -47,12 +47,20 @@ def build_model(directory: Path, weights: Weights) -> Any:
     Raises :class:`CassandraError`, before memory is taken for the model, if the config and the
     tensors do not describe the same model: a tensor is missing, unused or of another shape.
     """
+    model = empty_model(directory, weights)
+    fill_model(model, weights)
+    return model
+
+
+def empty_model(directory: Path, weights: Weights) -> Any:
+    """Build the model of :func:`build_model` whose parameters have no values yet.
+
+    The system gives memory for a parameter when it is filled.
+    """
     config = load_config(directory, weights.tensors)
     with torch.device("meta"):
         _check_tensors(_empty_model(config), weights.tensors)
-    model = _empty_model(config)
-    fill_model(model, weights)
-    return model.eval()
+    return _empty_model(config).eval()
 
 
 def fill_model(model: Any, weights: Weights) -> None:
@@ -61,8 +69,13 @@ def fill_model(model: Any, weights: Weights) -> None:
     Raises :class:`CassandraError` if the tensors are not those of the model.
     """
     _check_tensors(model, weights.tensors)
+    fill_module(model, weights)
+
+
+def fill_module(module: Any, weights: Weights, prefix: str = "") -> None:
+    """Read each parameter of a part of a model; ``prefix`` comes before its names."""
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in module.named_parameters(prefix):
             parameter.copy_(_tensor(name, tuple(parameter.shape), weights.read(name)))
 
 

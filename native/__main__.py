@@ -2,14 +2,14 @@
 
 import sys
 
-from cassandra_spec.native.build import NativeError, build_library
-from cassandra_spec.native.library import available_isas, isa
+from cassandra_spec.native.build import NativeError
+from cassandra_spec.native.library import available_isas, isa, library_path
 
 
 def main() -> int:
     """Compile the library; print an error and return 2 if that fails."""
     try:
-        print(build_library())
+        print(library_path())
         print(f"instruction sets here: {', '.join(available_isas())}; in use: {isa()}")
     except NativeError as error:
         print(f"native: error: {error}", file=sys.stderr)

@@ -42,6 +42,7 @@ class NativeError(CassandraError):
 
 
 SOURCES = Path(__file__).resolve().parent / "src"
+LIBRARY = "libcassandra.so"
 _CHECKOUT = SOURCES.parents[1]
 _JOBS = 2
 
@@ -49,6 +50,7 @@ _COMMON = (
     "-std=c++17 -fPIC -fvisibility=hidden -ffp-contract=off -pthread -Wall -Wextra -Werror=vla"
 )
 _OPTIMISED = "-O3 -g1"
+_PORTABLE = "-static-libstdc++ -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,-Bsymbolic -Wl,-S"
 _SANITISED = "-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all"
 
 _AVX2 = "-mavx2 -mfma -mbmi -mbmi2 -mlzcnt -mpopcnt -mf16c"
@@ -127,8 +129,8 @@ def find_toolchain() -> Toolchain:
             return _toolchain(tuple(candidate))
     wanted = shlex.join(chosen) if chosen else "g++"
     raise NativeError(
-        f"the native library needs a C++ compiler, and {wanted} is not on PATH: install g++, set "
-        "CXX, or use the backends that need none (--codec golden, --backend torch)"
+        f"the native library needs a C++ compiler, and {wanted} is not on PATH: install g++, or set"
+        " CXX"
     )
 
 
@@ -237,6 +239,11 @@ def _is_whole(path: Path) -> bool:
         return False
     for each in (path.parent, path):
         _require_own(each)
+    return is_sealed(path)
+
+
+def is_sealed(path: Path) -> bool:
+    """Return True if a file matches the digest beside it."""
     try:
         return _seal(path).read_text("ascii") == hashlib.sha256(path.read_bytes()).hexdigest()
     except (OSError, ValueError):
@@ -309,9 +316,36 @@ def build_library(*, sanitize: bool = False, folder: Path | None = None) -> Path
     texts = read_sources()
     units = compilations(texts, toolchain, sanitize)
     root = cache_folder() if folder is None else folder
-    library = root / _digest(*(unit.object for unit in units)) / "libcassandra.so"
-    if _is_whole(library):
-        return library
+    library = root / _digest(*(unit.object for unit in units)) / LIBRARY
+    if not _is_whole(library):
+        flags = _flags(toolchain, "portable", sanitize)
+        _build(library, units, texts, toolchain, root, flags)
+    return library
+
+
+def build_portable(library: Path) -> None:
+    """Compile a library for other machines: it brings its C++ runtime, without symbols to debug.
+
+    Raises :class:`NativeError` also if the compiler does not support all instruction sets.
+    """
+    toolchain = find_toolchain()
+    if lacking := ISA_FLAGS.keys() - set(toolchain.isas):
+        command = shlex.join(toolchain.command)
+        raise NativeError(f"{command} must support {', '.join(ISA_FLAGS)}, not {sorted(lacking)}")
+    texts = read_sources()
+    units = compilations(texts, toolchain)
+    flags = (*_flags(toolchain, "portable", sanitize=False), *_PORTABLE.split())
+    _build(library, units, texts, toolchain, cache_folder(), flags)
+
+
+def _build(
+    library: Path,
+    units: list[Unit],
+    texts: dict[str, str],
+    toolchain: Toolchain,
+    root: Path,
+    flags: tuple[str, ...],
+) -> None:
     objects = root / "objects"
     for path in (objects, library.parent):
         path.mkdir(parents=True, exist_ok=True)
@@ -319,6 +353,11 @@ def build_library(*, sanitize: bool = False, folder: Path | None = None) -> Path
     with _locked(root):
         if not _is_whole(library):
             _compile_missing(units, texts, objects, toolchain)
-            flags = _flags(toolchain, "portable", sanitize)
             _link(units, objects, library, flags, toolchain)
-    return library
+
+
+def sources_digest() -> str:
+    """Return a hash of the sources and of the flags of an optimised build."""
+    texts = read_sources()
+    sets = (flag for flags in ISA_FLAGS.values() for flag in flags)
+    return _digest(_COMMON, _OPTIMISED, *sets, *(part for item in texts.items() for part in item))

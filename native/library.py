@@ -6,9 +6,11 @@ import ctypes
 import os
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from cassandra_spec.native.build import ISA_FLAGS, NativeError, build_library
+from cassandra_spec.native.prebuilt import find_prebuilt
 
 Signature = tuple[Any, tuple[Any, ...]]
 """Result type and argument types of a native function."""
@@ -39,6 +41,19 @@ def require_done(done: object) -> None:
         raise NativeError(load().cassandra_error().decode())
 
 
+_prebuilt = cache(find_prebuilt)  # whose line is then printed once
+
+
+def library_path() -> Path:
+    """Return the path of the library: of the prebuilt one, or of one that is compiled if needed.
+
+    Raises :class:`NativeError` if it cannot be compiled.
+    """
+    if os.environ.get("CASSANDRA_NATIVE_SANITIZE", "") == "1":
+        return build_library(sanitize=True)
+    return _prebuilt() or build_library()
+
+
 @cache
 def load() -> ctypes.CDLL:
     """Return the native library; compile it first if needed.
@@ -50,9 +65,8 @@ def load() -> ctypes.CDLL:
     Raises:
         NativeError: it cannot be compiled or loaded, or the machine lacks the instruction set.
     """
-    path = build_library(sanitize=os.environ.get("CASSANDRA_NATIVE_SANITIZE", "") == "1")
     try:
-        library = ctypes.CDLL(str(path))
+        library = ctypes.CDLL(str(library_path()))
     except OSError as error:
         raise NativeError(f"the native library cannot be loaded: {error}") from error
     declare(library, _SIGNATURES)

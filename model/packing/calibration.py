@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
@@ -25,6 +26,7 @@ from tqdm import tqdm
 
 from cassandra_spec.golden.errors import CassandraError, FileError
 from cassandra_spec.golden.file import SafetensorsFile
+from cassandra_spec.golden.model_types import EMBEDDING
 from cassandra_spec.model.output import write_file
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.weights.sources import Source, fingerprint, packed_tensors
@@ -143,8 +145,8 @@ def calibrate(
 ) -> Norms:
     """Run the model over the text and gather the norms of every matrix that can be packed.
 
-    The whole model is in memory in BF16 while it runs. Raises :class:`CassandraError`, also if
-    there is not enough of it.
+    One layer, the embedding and what goes between layers are in memory while it runs. Raises
+    :class:`CassandraError`, also if there is not enough of it.
     """
     settings = Calibration() if settings is None else settings
     text = read_text(settings.text)
@@ -184,21 +186,38 @@ def _gather(
     """Gather the sums of squares of the input channels, by tensor name."""
     import torch
 
-    from cassandra_spec.model.reply import build_model
+    from cassandra_spec.model.packing.layers import stream_layers
+    from cassandra_spec.model.reply import empty_model
     from cassandra_spec.model.speculative.memory import require_memory
 
-    require_memory(2 * sum(tensor.count for tensor in source.tensors.values()), source.label)
-    network = build_model(folder, source)
+    require_memory(_needed_bytes(source, samples.size), source.label)
+    network = empty_model(folder, source)
     kinds = {tensor.name: tensor.kind for tensor in packed_tensors(source)}
     head = next(name for name, kind in kinds.items() if kind == "head")
     step = max(_BATCH // samples.shape[1], 1)
-    bar = tqdm(desc="calibrating", total=samples.size, unit=" tokens", disable=not progress)
+    total = len(network.model.layers) * -(-len(samples) // step)
+    bar = tqdm(desc="calibrating", total=total, unit=" batches", disable=not progress)
     with torch.inference_mode(), _watched(network, kinds) as sums, bar:
+        stream_layers(network, source, step=step, done=bar.update)
+        tokens = torch.from_numpy(samples)
+        outputs = network.model(input_ids=tokens, use_cache=False).last_hidden_state
         for start in range(0, len(samples), step):
-            batch = torch.from_numpy(samples[start : start + step])
-            sums.add(head, network.model(input_ids=batch, use_cache=False).last_hidden_state)
-            bar.update(batch.numel())
+            sums.add(head, outputs[start : start + step])
     return sums.by_name
+
+
+def _needed_bytes(source: Source, tokens: int) -> int:
+    """Return the memory of the largest layer, of what is in no layer, and of three states."""
+    sizes: Counter[str] = Counter()
+    for tensor in source.tensors.values():
+        sizes[_layer_of(tensor.name)] += tensor.count
+    width = source.tensors[EMBEDDING].shape[1]
+    return 2 * (sizes.pop("", 0) + max(sizes.values(), default=0) + 3 * tokens * width)
+
+
+def _layer_of(name: str) -> str:
+    """Return the part of a tensor's name that names its layer, or an empty string."""
+    return ".".join(name.split(".")[:3]) if name.startswith("model.layers.") else ""
 
 
 class _Squares:

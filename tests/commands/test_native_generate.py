@@ -219,7 +219,7 @@ def test_a_model_that_is_not_packed_is_refused(
 @pytest.mark.parametrize(
     ("compiler", "line", "hint"),
     [
-        ("no-such-compiler", "the native library needs a C++ compiler", "--backend torch"),
+        ("no-such-compiler", "the native library needs a C++ compiler", "install g++"),
         ('"', "CXX must be a command, not", '"'),
     ],
 )

@@ -1,113 +1,21 @@
-"""The wheel in clean environments, with what it asks for and nothing else; the examples run there.
-
-Nothing is downloaded: the packages that the wheel's own metadata asks for are links to those of
-this environment, which the lock pins. The checkout is not on any path.
-"""
+"""The wheel in clean environments; the examples run there."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import os
 import re
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 from cassandra_spec import __version__
 from cassandra_spec.native.build import build_library
 from cassandra_spec.verif.tools.toolchain import verilator_environment
+from tests.examples.environment import NO_COMPILER, ROOT, Environment, run, wheel
 from tests.model.tiny import write_model
 
-ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-
-
-def run(
-    command: Sequence[object],
-    folder: Path = ROOT,
-    *,
-    env: Mapping[str, str] | None = None,
-    input: str = "",
-) -> subprocess.CompletedProcess[str]:
-    """Run a command that must succeed."""
-    done = subprocess.run(
-        [str(word) for word in command],
-        cwd=folder,
-        env=env,
-        input=input,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
-
-
-def wheel(project: Path, out: Path) -> Path:
-    """Return the wheel of a project."""
-    run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", out], project)
-    (found,) = out.glob("*.whl")
-    return found
-
-
-def requirements(found: importlib.metadata.Distribution, extra: str) -> Iterator[Requirement]:
-    """Return the requirements of a distribution, with one of its extras (empty: without)."""
-    for requirement in map(Requirement, found.requires or ()):
-        if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
-            yield requirement
-
-
-def closure(start: importlib.metadata.Distribution, extra: str) -> dict[str, Requirement]:
-    """Return all direct and indirect requirements of a distribution."""
-    needed: dict[str, Requirement] = {}
-    left = [*requirements(start, extra), *requirements(start, "")]
-    while left:
-        requirement = left.pop()
-        if str(requirement) not in needed:
-            needed[str(requirement)] = requirement
-            found = importlib.metadata.distribution(requirement.name)
-            assert found.version in requirement.specifier, requirement
-            for each in (*requirement.extras, ""):
-                left += requirements(found, each)
-    return needed
-
-
-class Environment:
-    """A virtual environment with a wheel and links to what it needs."""
-
-    def __init__(self, folder: Path, archive: Path, extra: str = "") -> None:
-        self.folder = folder
-        run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"])
-        self.python = folder / "venv" / "bin" / "python"
-        (self.packages,) = (folder / "venv").glob("lib/python*/site-packages")
-        self.install(archive)
-        (info,) = self.packages.glob("cassandra_spec-*.dist-info")
-        for needed in closure(importlib.metadata.PathDistribution(info), extra).values():
-            found = importlib.metadata.distribution(needed.name)
-            for top in {path.parts[0] for path in found.files or ()} - {"..", "__pycache__"}:
-                if not (self.packages / top).exists():
-                    (self.packages / top).symlink_to(str(found.locate_file(top)))
-
-    def install(self, archive: Path) -> None:
-        """Install a wheel alone."""
-        pip = [sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet"]
-        run([*pip, "--disable-pip-version-check", "--no-index", "--no-deps", archive])
-
-    def run(self, *words: object, input: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a program of the environment, in a folder of its own, with nothing inherited."""
-        program = [self.python.with_name(str(words[0])), *words[1:]]
-        switches = ("HF_HUB_OFFLINE", "OMP_NUM_THREADS", "PYTHONDONTWRITEBYTECODE")
-        env = {"PATH": os.environ["PATH"], "HOME": str(self.folder)} | dict.fromkeys(switches, "1")
-        return run(program, self.folder, env=env, input=input)
-
-    def files(self) -> set[Path]:
-        """Return files of the packages that are not links."""
-        return {path for path in self.packages.rglob("*") if not path.is_dir()}
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +25,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runtime(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """Install the extra ``runtime``, with a small model and objects of the native library."""
+    """With the extra ``runtime``, a small model, and objects of the native library to link."""
     made = Environment(tmp_path_factory.mktemp("runtime"), archive, "runtime")
     native = made.folder / ".cache" / "cassandra-spec" / "native"
     native.mkdir(parents=True)
@@ -149,6 +57,26 @@ def test_native_code_is_built_into_the_user_s_cache(runtime: Environment) -> Non
     assert body["report"]["mean_acceptance_length"] >= 1
     assert len(list((runtime.folder / ".cache").rglob("libcassandra.so"))) == 1
     assert runtime.files() == before
+
+
+def test_without_a_compiler_packing_gives_the_same_bytes(runtime: Environment) -> None:
+    flags = ["--scheme", "exact", "--jobs", 1]
+    done = runtime.run("casspec", "pack", "model", "golden-packed", *flags, path=NO_COMPILER)
+    (line,) = [line for line in done.stderr.splitlines() if "compiler" in line]
+    assert re.match(r"casspec: the reference codec is used, .* slower: .* install g\+\+", line)
+    golden, native = (runtime.folder / name for name in ("golden-packed", "packed"))
+    name = "model.safetensors"
+    assert (golden / name).read_bytes() == (native / name).read_bytes()
+
+
+def test_without_a_compiler_torch_decodes(runtime: Environment) -> None:
+    asked = ["generate", "packed", "--prompt", "word5 word9", "--max-tokens", 5, "--json"]
+    done = runtime.run("casspec", *asked, path=NO_COMPILER)
+    assert "native" not in json.loads(done.stdout)["report"]
+    (line,) = done.stderr.splitlines()
+    assert re.match(r"casspec: the torch backend was chosen, .* slower: .* install g\+\+", line)
+    done = runtime.run("casspec", "chat", "packed", input="word5\n", path=NO_COMPILER)
+    assert done.stderr.splitlines()[0].endswith(line)  # behind the prompt of the first message
 
 
 def test_example_chat(runtime: Environment) -> None:

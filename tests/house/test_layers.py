@@ -50,6 +50,7 @@ OUTSIDE: dict[str, set[str]] = {
 OUTSIDE_OF_MODULE: dict[str, set[str]] = {
     "golden.file.reader": {"safetensors"},
     "drafting.grammar.compiler": {"llguidance"},
+    "native.tools.wheel_hook": {"hatchling"},
     "toolkit.plots": {"matplotlib"},
     "bench.study.figure": {"matplotlib"},
     "bench.accuracy.harness": {"lm_eval"},

@@ -39,6 +39,7 @@ TARGETS = [
     "mutants",
     "mutate",
     "clients",
+    "wheel",
     "clean",
 ]
 
@@ -67,7 +68,8 @@ def house(tmp_path: Path) -> Path:
 
 
 def pretend_ready(folder: Path) -> None:
-    for place in (folder / ".venv", folder / "build" / "docs-env"):
+    environments = (folder / "build" / name for name in ("docs-env", "wheel-env"))
+    for place in (folder / ".venv", *environments):
         place.mkdir(parents=True)
         (place / ".ready").touch()
 
@@ -170,6 +172,7 @@ def test_clean_keeps_the_environment_and_the_sources(house: Path) -> None:
         "pyproject.toml",
         "requirements-docs.txt",
         "requirements-model.txt",
+        "requirements-wheel.txt",
         "requirements.txt",
         "verif",
     ]

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from transformers import AutoModelForCausalLM
 
@@ -21,7 +23,9 @@ from cassandra_spec.model.packing.calibration import (
     load_or_calibrate,
     read_text,
 )
+from cassandra_spec.model.packing.layers import stream_layers
 from cassandra_spec.model.pretrained import load_tokenizer
+from cassandra_spec.model.reply import build_model, empty_model
 from cassandra_spec.model.speculative import memory
 from cassandra_spec.model.weights.sources import EMBEDDING, HEAD, open_source, packed_tensors
 from tests.model.tiny import MODEL_TYPES, replace_tensors, tensors_of, write_model
@@ -219,3 +223,56 @@ def test_files_of_norms_that_are_wrong(
     save_file({"a": np.array(values, np.float32)}, path, metadata)
     with pytest.raises(FileError, match=message):
         Norms.load(path)
+
+
+def whole_model_norms(path: Path, samples: NDArray[np.int64], step: int) -> dict[str, Any]:
+    """Norms from passes of the whole model over each batch."""
+    source = open_source(path)
+    network = build_model(path, source)
+    kinds = {tensor.name: tensor.kind for tensor in packed_tensors(source)}
+    (head,) = (name for name, kind in kinds.items() if kind == "head")
+    with torch.inference_mode(), calibration._watched(network, kinds) as sums:
+        for start in range(0, len(samples), step):
+            tokens = torch.from_numpy(samples[start : start + step])
+            sums.add(head, network.model(input_ids=tokens, use_cache=False).last_hidden_state)
+    return {name: np.sqrt(total).astype(np.float32) for name, total in sums.by_name.items()}
+
+
+@pytest.mark.parametrize("samples", [1, 5, 20])
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_layer_by_layer_gives_the_bits_of_the_whole_model(
+    model_type: str, samples: int, tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_model(tmp_path / "m", model_type=model_type)
+    tokens = np.random.default_rng(samples).integers(2, 90, (samples, 20))
+    monkeypatch.setattr(calibration, "spread", lambda *_: tokens)
+    monkeypatch.setattr(calibration, "_BATCH", 2 * 20)
+    norms = calibrate(open_source(path), settings(text))
+    expected = whole_model_norms(path, tokens, 2)
+    assert norms.values.keys() == expected.keys()
+    for name, found in norms.values.items():
+        np.testing.assert_array_equal(found, expected[name], err_msg=name)
+
+
+def test_one_layer_has_its_weights_at_a_time(llama: Path) -> None:
+    source = open_source(llama)
+    network = empty_model(llama, source)
+    seen = []
+
+    def filled(layer: Any) -> list[bool]:
+        return [parameter.untyped_storage().nbytes() > 0 for parameter in layer.parameters()]
+
+    def look(layer: Any, *_: Any) -> None:
+        seen.append([other for other in network.model.layers if any(filled(other))])
+        assert seen[-1][0] is layer
+
+    with torch.inference_mode():
+        stream_layers(network, source, step=2)
+        for layer in network.model.layers:
+            layer.self_attn.register_forward_pre_hook(partial(look, layer))
+        network.model(input_ids=torch.ones(3, 4, dtype=torch.int64), use_cache=False)
+    behind = len(network.model.layers)
+    assert [len(layers) for layers in seen] == [
+        behind - number for number in range(behind) for _ in range(2)
+    ]
+    assert not any(any(filled(layer)) for layer in network.model.layers)

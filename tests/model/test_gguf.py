@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import gguf
@@ -12,6 +13,7 @@ from gguf import GGMLQuantizationType as Kind
 from gguf import GGUFWriter
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.model_types import EMBEDDING, HEAD, MODEL_TYPES, ModelType
@@ -43,7 +45,28 @@ def add_arrays(writer: GGUFWriter) -> None:
     writer.add_context_length(64)
 
 
-def write_gguf(path: Path, model: Path, kind: Kind = Kind.F32, *, name: str = "") -> Path:
+def add_tokenizer(writer: GGUFWriter) -> None:
+    """Add a tokenizer that transformers can read: bytes, and one merge."""
+    tokens = ["<s>", "</s>", *bytes_to_unicode().values(), "ab"]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3, 3, *[1] * (len(tokens) - 2)])
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    writer.add_chat_template("{{ messages[0].content }}")
+    writer.add_context_length(64)
+    writer.add_block_count(2)
+
+
+def write_gguf(
+    path: Path,
+    model: Path,
+    kind: Kind = Kind.F32,
+    *,
+    name: str = "",
+    add: Callable[[GGUFWriter], object] = add_arrays,
+) -> Path:
     """Return the model in a directory as a GGUF file; matrices are of ``kind``, vectors are F32."""
     config = json.loads((model / "config.json").read_text())
     (architecture,) = (a for a in MODEL_TYPES if a.name == config["model_type"])
@@ -56,7 +79,7 @@ def write_gguf(path: Path, model: Path, kind: Kind = Kind.F32, *, name: str = ""
     writer = GGUFWriter(path, name or architecture.gguf or "")
     writer.add_head_count(4)
     writer.add_head_count_kv(2)
-    add_arrays(writer)
+    add(writer)
     for stored in names:
         hugging_face = architecture.from_gguf_name(stored)
         if hugging_face in tensors:
@@ -103,6 +126,17 @@ def test_quantised_tensors_are_dequantised_and_rounded(tmp_path: Path, kind: Kin
     assert source.notes == (() if kind == Kind.F16 else quantised)
 
 
+@pytest.mark.parametrize("values", [1, 100, 48 * 7])
+def test_rows_are_the_same_however_many_are_dequantised_at_once(
+    tmp_path: Path, llama: Path, monkeypatch: pytest.MonkeyPatch, values: int
+) -> None:
+    source = open_source(write_gguf(tmp_path / "m.gguf", llama))
+    whole = {name: source.read(name) for name in source.tensors}
+    monkeypatch.setattr("cassandra_spec.model.weights.gguf._DEQUANTISED", values)
+    for name, expected in whole.items():
+        np.testing.assert_array_equal(source.read(name), expected, err_msg=name)
+
+
 def test_parts_of_reordered_rows(tmp_path: Path, llama: Path) -> None:
     source = open_source(write_gguf(tmp_path / "m.gguf", llama))
     whole = source.read(LLAMA_Q)
@@ -146,6 +180,32 @@ def test_the_demonstration_model_has_the_tensors_that_transformers_expects(tmp_p
     source.save_companions(again)
     for path in again.iterdir():
         assert path.read_bytes() == (tmp_path / path.name).read_bytes()
+
+
+@pytest.mark.parametrize("stated", [False, True])
+@pytest.mark.parametrize("model_type", [each.name for each in MODEL_TYPES if each.gguf])
+def test_companions_are_those_that_transformers_makes_of_the_whole_file(
+    tmp_path: Path, model_type: str, stated: bool
+) -> None:
+    def add(writer: GGUFWriter) -> None:
+        add_tokenizer(writer)
+        if stated:
+            writer.add_vocab_size(259)
+
+    model = write_model(tmp_path / "m", model_type=model_type, vocab_size=259)
+    source = GgufSource(write_gguf(tmp_path / "m.gguf", model, add=add))
+    (found := tmp_path / "found").mkdir()
+    source.save_companions(found)
+    AutoTokenizer.from_pretrained(tmp_path, gguf_file="m.gguf").save_pretrained(tmp_path / "whole")
+    config = AutoConfig.from_pretrained(tmp_path, gguf_file="m.gguf")
+    config.architectures, config.dtype = [source._architecture.class_name], "bfloat16"
+    config.update(source._config() | {"tie_word_embeddings": source._agreement.tied})
+    config.save_pretrained(tmp_path / "whole")
+    assert config.vocab_size == 259
+    names = {path.name for path in (tmp_path / "whole").iterdir()}
+    assert {path.name for path in found.iterdir()} == names >= {"config.json", "tokenizer.json"}
+    for name in names:
+        assert (found / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
 def test_tensors_lie_where_the_package_finds_them(tmp_path: Path, llama: Path) -> None:
@@ -206,7 +266,9 @@ def small_gguf(tensors: int = 0, entries: int = 0, rest: bytes = b"") -> bytes:
     [
         (small_gguf(tensors=1 << 60), "1152921504606846976 tensors are more than 65536"),
         (small_gguf(entries=1 << 60), "1152921504606846976 entries are more than 65536"),
-        (small_gguf(entries=1, rest=struct.pack("<Q", 1 << 62)), "it ends before its counts"),
+        (small_gguf(entries=1, rest=struct.pack("<Q", 1 << 62)), "a key of 4611686018427387904"),
+        (small_gguf(entries=1, rest=struct.pack("<Q", 99)), "it ends before its counts"),
+        (small_gguf(entries=1, rest=struct.pack("<QIQ", 0, 8, 1 << 62)), "it ends before its co"),
         (
             small_gguf(entries=1, rest=struct.pack("<QIIQ", 0, 9, 0, 1 << 40)),
             "1099511627776 elements in arrays are more than 2097152",
