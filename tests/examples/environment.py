@@ -42,21 +42,21 @@ def run(
 
 
 def wheel(project: Path, out: Path) -> Path:
-    """The wheel of a project."""
+    """Return the wheel of a project."""
     run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", out], project)
     (found,) = out.glob("*.whl")
     return found
 
 
 def requirements(found: importlib.metadata.Distribution, extra: str) -> Iterator[Requirement]:
-    """What a distribution needs here, with one of its extras or (empty) with none."""
+    """Yield the requirements of a distribution, with one of its extras (empty: without)."""
     for requirement in map(Requirement, found.requires or ()):
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
             yield requirement
 
 
 def closure(start: importlib.metadata.Distribution, extra: str) -> dict[str, Requirement]:
-    """All that a distribution needs, and what that needs, and so on."""
+    """Return all direct and indirect requirements of a distribution."""
     needed: dict[str, Requirement] = {}
     left = [*requirements(start, extra), *requirements(start, "")]
     while left:
@@ -101,5 +101,5 @@ class Environment:
         return run(program, self.folder, env=env, input=input)
 
     def files(self) -> set[Path]:
-        """Files of the packages that are not links."""
+        """Return the files of the packages that are not links."""
         return {path for path in self.packages.rglob("*") if not path.is_dir()}

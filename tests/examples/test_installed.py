@@ -25,7 +25,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runtime(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """With the extra ``runtime``, a small model, and objects of the native library to link."""
+    """Return an environment with the extra ``runtime``, a small model and objects to link."""
     made = Environment(tmp_path_factory.mktemp("runtime"), archive, "runtime")
     native = made.folder / ".cache" / "cassandra-spec" / "native"
     native.mkdir(parents=True)

@@ -18,7 +18,7 @@ REPLY = ["--prompt", "word5 word9", "--max-tokens", "24", "--backend", "native",
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of ``make wheel`` (``CASSANDRA_WHEEL``), or one that is built now."""
+    """Return the wheel of ``make wheel`` (``CASSANDRA_WHEEL``), or one that is built now."""
     if given := os.environ.get("CASSANDRA_WHEEL"):
         return Path(given)
     out = tmp_path_factory.mktemp("prebuilt")
@@ -29,7 +29,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def prebuilt(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """With the extra ``runtime``, and a small model that native code has packed."""
+    """Return an environment with the extra ``runtime`` and a small model packed by native code."""
     made = Environment(tmp_path_factory.mktemp("prebuilt"), archive, "runtime")
     write_model(made.folder / "model", max_position_embeddings=512)
     flags = ["--scheme", "exact", "--codec", "native", "--jobs", 1]

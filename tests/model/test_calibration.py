@@ -226,7 +226,7 @@ def test_files_of_norms_that_are_wrong(
 
 
 def whole_model_norms(path: Path, samples: NDArray[np.int64], step: int) -> dict[str, Any]:
-    """Norms from passes of the whole model over each batch."""
+    """Return the norms from passes of the whole model over each batch."""
     source = open_source(path)
     network = build_model(path, source)
     kinds = {tensor.name: tensor.kind for tensor in packed_tensors(source)}

@@ -22,7 +22,7 @@ NEWEST_GLIBC = (2, 34)
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A prebuilt library of a few sources, on a machine that has no compiler afterwards."""
+    """Provide a prebuilt library of a few sources, on a machine that has no compiler afterwards."""
     sources = tmp_path / "src"
     for name, text in TINY.items():
         (sources / name).parent.mkdir(parents=True, exist_ok=True)

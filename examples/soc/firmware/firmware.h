@@ -1,4 +1,4 @@
-/* What the parts of the firmware share. The image in memory is that of image.py: where it ends, a
+/* Declarations that the parts of the firmware share. The image in memory is that of image.py: where it ends, a
    count, the places of tensors, and a struct tensor for each. */
 #ifndef FIRMWARE_H
 #define FIRMWARE_H

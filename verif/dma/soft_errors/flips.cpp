@@ -131,7 +131,8 @@ template <size_t kBytes> class Held {
     uint32_t& broken_;
 };
 
-// The parts that both buses have: a memory that checks the rules of addresses, and packets of values.
+// The parts that both buses have: a memory that checks the rules of addresses, and packets of
+// values.
 struct Side {
     Side(const Work& work, Map& map, Outcome& outcome)
         : map_(map), outcome_(outcome), pace_(work.seed), address_(outcome.broken),
