@@ -243,15 +243,14 @@ def open_backend(args: argparse.Namespace) -> Iterator[tuple[CheckedBackend, Set
 
     reason = choose_backend(args)
     refuse_ignored(args)
-    args.reasons = {}
-    if reason and args.backend == "torch":
-        line = f"the torch backend was chosen, which is several times slower: {reason}"
-        print(f"casspec: {line}", file=sys.stderr, flush=True)
-    else:
-        args.reasons["the native backend"] = reason
+    slow = bool(reason) and args.backend == "torch"
+    args.reasons = {} if slow else {"the native backend": reason}
     args.reasons[f"the native target {args.native_target}"] = choose_target(args)
     settings, grammar = settings_of(args), grammar_of(args)
     with BACKENDS[args.backend](args.source, opening_of(args), settings) as backend:
+        if slow:
+            line = f"the torch backend was chosen, which is several times slower: {reason}"
+            print(f"casspec: {line}", file=sys.stderr, flush=True)
         yield backend, with_grammar(settings, grammar, backend)
         if args.verify:
             backend.verify()

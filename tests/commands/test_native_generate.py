@@ -72,10 +72,10 @@ def test_a_target_beyond_the_memory_limit_is_read_from_the_file(
         found = run_json(packed, capsys, "--memory-limit", "30", *flags)
         assert found["tokens"] == plain["tokens"]
         assert found["report"]["native"]["forms"]["target"].keys() == {"streamed"}
-    monkeypatch.setattr(streaming.Needs, "least", property(lambda self: 31_500_000))
+    monkeypatch.setattr(streaming.Needs, "minimum", property(lambda self: 31_500_000))
     command = ["generate", str(packed), *PROMPTS, *NATIVE, "--memory-limit", "31"]
     assert "memory-limit must be at least 32 MB, " in error_of(capsys, *command)
-    monkeypatch.setattr(streaming.Needs, "least", 0)
+    monkeypatch.setattr(streaming.Needs, "minimum", 0)
     assert "target must be bf16" in error_of(capsys, *command, "--native-target", "packed12")
 
 
