@@ -27,7 +27,7 @@ from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.baking import open_table
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.pretrained import load_tokenizer
-from cassandra_spec.native.batch import Batch
+from cassandra_spec.native.batching.batch import Batch
 from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import engine_library

@@ -82,8 +82,8 @@ class Engine(LoadedModel):
     """A model with the KV caches of sequences.
 
     Slot 0 serves :meth:`forward` and :meth:`rounds`, which run one sequence at a time. Further
-    ``slots`` serve batched sequences (:mod:`cassandra_spec.native.batch`); a slot allocates memory
-    as positions are written, and keeps it. :meth:`run_round` works in any slot.
+    ``slots`` serve batched sequences (:mod:`cassandra_spec.native.batching`); a slot allocates
+    memory as positions are written, and keeps it. :meth:`run_round` works in any slot.
 
     With ``key_values``, chunks of committed positions are sealed: the target reads the same values
     from fewer bits, a draft reads some of these bits (:mod:`.key_values`).
@@ -285,8 +285,8 @@ class Engine(LoadedModel):
         ``ends`` is called once per token, in order, and returns True to end the reply there; stop
         tokens end it anyway, stop strings are ignored. ``counters`` is updated. ``scores`` receives
         the log-probabilities of the reply's tokens if the settings ask for them; use a
-        :class:`~cassandra_spec.native.batch.Batch` for those of prompts. Ctrl-C takes effect
-        between two passes, while no thread runs.
+        :class:`~cassandra_spec.native.batching.batch.Batch` for those of prompts. Ctrl-C takes
+        effect between two passes, while no thread runs.
         """
         self.require_room(prompt, settings)
         self.require_rounds(settings)

@@ -224,7 +224,7 @@ def measure(
 
 
 def prompt_of(length: int, vocabulary: int) -> list[int]:
-    """Return random tokens. A prompt without repetition would be no worse: only time counts."""
+    """Return random tokens: the time of a pass does not depend on them."""
     return np.random.default_rng(2).integers(vocabulary, size=length).tolist()
 
 

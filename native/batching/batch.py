@@ -27,9 +27,9 @@ from cassandra_spec.drafting import (
 )
 from cassandra_spec.drafting.proposal import ROOT
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.native.batching.slots import Slots
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import MAX_ROWS, Row
-from cassandra_spec.native.slots import Slots
 
 
 class Batch:

@@ -1,0 +1,1 @@
+"""Decode several sequences together: their slots, and passes over rows of all of them."""
