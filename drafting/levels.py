@@ -84,7 +84,8 @@ class LevelDrafter:
         rows = min(plan.rows, budget)
         chain = _Chain(self._settings, min(plan.model, budget), budget, len(context) - 1)
         if not chain.room or plan.skip_draft_threshold < math.inf:
-            direct = self._tail(chain, recent, rows, plan.min_node_probability)
+            tree = min(plan.tree or plan.rows, budget)
+            direct = self._tail(chain, recent, tree, plan.min_node_probability)
             promised = 1 + sum(node.confidence for node in direct)
             if not chain.room or promised >= plan.skip_draft_threshold:
                 return Proposal(nodes=tuple(direct))

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from cassandra_spec.drafting.proposal import DRAFT_VIEW, Count, Outcome
 from cassandra_spec.drafting.settings import ADAPTIVE, DraftCache, Settings
 
+_Floats = NDArray[np.float64]
+
 FILLED_NODES = 15
 """Default nodes of a filled verification: with the token before them, a pass of 16 rows."""
 
@@ -25,6 +27,7 @@ class Plan:
     model: int = 0  # tokens drafted by the draft view
     low: int = 0  # nodes of the low drafter per draft view pass
     rows: int = 0  # nodes to verify; other sources fill the rows that the chain leaves unused
+    tree: int = 0  # nodes of a low drafter's tree that skips the draft view; 0: rows
     skip_draft_threshold: float = math.inf
     """Expected tokens of the low drafter from which its tree skips the draft view."""
     min_node_probability: float = 0.0
@@ -287,15 +290,45 @@ class MeasuredSeconds:
             self._draft.add(each.rows, self._seen(self._position), each.seconds)
 
 
+class _Fill:
+    """Mean nodes that fill the rows after a chain, and mean accepted ones, by place after it."""
+
+    def __init__(self, places: int) -> None:
+        self._added = [_Mean(0.4) for _ in range(places)]
+        self._gains = {
+            accepted: [_Mean(prior * 0.5**place) for place in range(places)]
+            for accepted, prior in ((True, 0.15), (False, 0.025))
+        }
+
+    def observe(self, outcome: Outcome, chain: Count, rows: int) -> None:
+        """Update the means from a round whose chain was filled to ``rows`` nodes."""
+        gains = self._gains[chain.accepted == chain.drafted]
+        for place, node in enumerate(range(chain.drafted, rows)):
+            self._added[place].add(node < outcome.drafted, 1)
+            gains[place].add(node in outcome.path, 1)
+
+    def added(self) -> _Floats:
+        """Return the expected nodes that fill 0, 1, ... rows."""
+        return _sums([mean.value for mean in self._added])
+
+    def gain(self, *, accepted: bool) -> _Floats:
+        """Return the expected tokens from filling 0, 1, ... rows after a chain."""
+        return _sums([mean.value for mean in self._gains[accepted]])
+
+
+def _sums(values: Sequence[float]) -> _Floats:
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
 class AdaptivePolicy:
     """Choose the plan with the most expected tokens per cost.
 
     After a drafted token, drafting continues with probability ``s`` (its margin is large enough).
     Tokens with a large margin are accepted with probability ``a`` given that their predecessors
     are; tokens that stop drafting, with probability ``b``. With a low drafter's nodes, a token
-    costs a pass of its own with probability ``1 - m``. Rows that the chain leaves unused add an
-    expected number of tokens after an accepted chain, and another number after a rejected one. All
-    are estimated from past rounds; ``costs`` prices the passes. Among equal plans the smaller wins.
+    costs a pass of its own with probability ``1 - m``. Other sources fill a chain up to its
+    maximum length or fill all rows; :class:`_Fill` estimates what that adds. All are
+    estimated from past rounds; ``costs`` prices the passes. Among equal plans the smaller wins.
 
     The low drafter's tree goes to the target without a draft pass if its expected tokens per cost
     exceed those of the best plan. The expectation is scaled by the ratio of kept to promised tokens
@@ -306,19 +339,23 @@ class AdaptivePolicy:
     chosen.
     """
 
+    FILLED = 25
+    """Rounds after which all rows are filled once."""
+
     def __init__(self, settings: Settings, costs: PassCosts, *, max_nodes: int) -> None:
         levels = settings.levels
         self._max_nodes = max_nodes
-        self._models = range(max_nodes + 1 if settings.uses_draft_view else 1)
+        self._models = range(1, max_nodes + 1 if settings.uses_draft_view else 1)
         self._uses_low = settings.uses_low_drafter
         self._lows = (0, levels.low) if self._uses_low and levels.low else (0,)
-        self._fills = (False, True) if self._uses_low and levels.tail else (False,)
+        self._fills = self._uses_low and levels.tail
         self._rows = min(max_nodes, levels.rows)
+        self._fill = _Fill(max_nodes)
+        self._unfilled = 0  # rounds since all rows were filled
+        self._planned = Plan()
         self._costs = costs
         self._accepted, self._continued = _Mean(0.75, 1.0), _Mean(0.9)  # a, s
         self._accepted_last, self._matched = _Mean(0.6), _Mean(0.4, 6.0)  # b, m
-        self._gain_if_accepted = _Mean(0.3)  # tokens from unused rows, after the whole chain
-        self._gain_if_rejected = _Mean(0.05)  # tokens from unused rows, after a part of it
         self._kept = _Mean(1.0, 0.5)  # accepted nodes of the low drafter over the number promised
         priors = (0.8 ** (place + 1) for place in range(self._rows))
         self._places = [_Mean(prior, 5.0) for prior in priors]  # first, second, ... node of a tree
@@ -335,20 +372,37 @@ class AdaptivePolicy:
         chosen, worth = Plan(), 1 / verify[0]
         if isinstance(self._costs, MeasuredSeconds) and self._costs.wants_plain():
             return self._counted(chosen)
-        for low in self._lows:
-            one_pass = self._costs.draft(position, 1 + low)
-            for model in self._models[1:]:
-                for fill in self._fills:
-                    plan = Plan(model, low, max(model, self._rows) if fill else model)
-                    value = self._worth(plan, one_pass, verify)
-                    if value > worth:
-                        chosen, worth = plan, value
+        for low in self._lows if self._models else ():
+            worths = self._worths(low, self._costs.draft(position, 1 + low), verify)
+            for model in self._models:
+                for rows in sorted({model, self._all_rows(model)}):
+                    if worths[rows, model - 1] > worth:
+                        chosen, worth = Plan(model, low, rows), float(worths[rows, model - 1])
+        if chosen.model and self._fills:
+            one_pass = self._costs.draft(position, 1 + chosen.low)
+            least = self._worths(chosen.low, one_pass, verify, in_vain=True)
+            worth = min(worth, float(least[self._all_rows(chosen.model), chosen.model - 1]))
         if self._uses_low:
             chosen = self._with_direct(chosen, worth, verify)
-        return self._counted(chosen)
+        return self._counted(self._sometimes_filled(chosen))
+
+    def _all_rows(self, model: int) -> int:
+        return max(model, self._rows) if self._fills else model
+
+    def _sometimes_filled(self, chosen: Plan) -> Plan:
+        """Fill all rows of one round in ``FILLED``, to learn what that gains now."""
+        if not chosen.model or not self._fills:
+            return chosen
+        rows = self._all_rows(chosen.model)
+        self._unfilled = 0 if chosen.rows == rows else self._unfilled + 1
+        if self._unfilled < self.FILLED:
+            return chosen
+        self._unfilled = 0
+        return dataclasses.replace(chosen, rows=rows)
 
     def _counted(self, plan: Plan) -> Plan:
         self.plans[str(plan)] = self.plans.get(str(plan), 0) + 1
+        self._planned = plan
         return plan
 
     def _with_direct(self, chosen: Plan, worth: float, verify: Sequence[float]) -> Plan:
@@ -358,17 +412,15 @@ class AdaptivePolicy:
         keep more than they promise, deep nodes exceed their promise by more than the tree as a
         whole.
         """
-        if chosen.model:
-            rows = max(chosen.rows, self._rows) if True in self._fills else chosen.rows
-        else:
-            rows = self._best_tree(verify)
+        tree = self._all_rows(chosen.model) if chosen.model else self._best_tree(verify)
         kept = max(self._kept.value, 0.05)
-        slope = max(verify[rows] - verify[0], 0.0) / max(rows, 1)
-        promised = (worth * verify[rows] - 1) / kept + 1
+        slope = max(verify[tree] - verify[0], 0.0) / max(tree, 1)
+        promised = (worth * verify[tree] - 1) / kept + 1
         probability = min(worth * slope / (kept * max(kept, 1.0)), 1.0)
         return dataclasses.replace(
             chosen,
-            rows=rows,
+            rows=chosen.rows if chosen.model else tree,
+            tree=tree,
             skip_draft_threshold=promised,
             min_node_probability=probability,
         )
@@ -394,40 +446,37 @@ class AdaptivePolicy:
         self._continued.add(cases - stopped, cases)
         more = max(view.drafted - 1, 0) * any(each.rows > 1 for each in passes)
         self._matched.add(more and view.drafted - len(passes), more)
-        filled, added = 0 < view.drafted < outcome.drafted, outcome.accepted - view.accepted
-        whole = view.accepted == view.drafted
-        self._gain_if_accepted.add(filled * whole * added, filled * whole)
-        self._gain_if_rejected.add(filled * (not whole) * added, filled * (not whole))
+        if view.drafted:
+            self._fill.observe(outcome, view, self._planned.rows)
         promised, kept = outcome.promised()
         self._kept.add(kept, promised)
 
-    def _worth(self, plan: Plan, one_pass: float, verify: Sequence[float]) -> float:
-        """Return the expected tokens per cost of a plan.
+    def _worths(
+        self, low: int, one_pass: float, verify: Sequence[float], *, in_vain: bool = False
+    ) -> _Floats:
+        """Return the expected tokens per cost of plans [rows, model - 1].
 
         ``one_pass`` is the cost of a draft view pass; ``verify`` [max_nodes + 1] holds the cost of
         a verification by nodes.
         """
-        model, rows = plan.model, plan.rows
         sure, last, going_on = self.rate, self._accepted_last.value, self._continued.value
-        own_pass = 1 - self._matched.value if plan.low else 1.0
-        filled = rows > model
-        accepted_gain = filled * self._gain_if_accepted.value
-        rejected_gain = filled * self._gain_if_rejected.value
-        tokens, cost = 1.0, 0.0
-        before, reach = 1.0, 1.0  # probabilities: all before are accepted, one more is drafted
-        for drafted in range(1, model + 1):
-            cost += reach * one_pass * (own_pass if drafted > 1 else 1.0)
-            goes_on = going_on if drafted < model else 0.0
-            for share, accepted in ((going_on - goes_on, sure), (1 - going_on, last)):
-                whole = before * accepted  # probability that the chain ends here and is accepted
-                tokens += (
-                    reach * share * (whole * (1 + accepted_gain) + (1 - whole) * rejected_gain)
-                )
-                cost += reach * share * verify[rows if filled else drafted]
-            tokens += reach * goes_on * before * sure
-            before *= sure
-            reach *= going_on
-        return tokens / cost
+        own_pass = 1 - self._matched.value if low else 1.0
+        chain = np.arange(self._max_nodes)  # nodes before the last
+        before, reach = sure**chain, going_on**chain  # all before are accepted; one more is drafted
+        filled = np.maximum(np.arange(self._max_nodes + 1)[:, None] - (chain + 1), 0)
+        nodes = chain + 1 + (filled if in_vain else self._fill.added()[filled])
+        cost = np.interp(nodes, np.arange(self._max_nodes + 1), verify)
+        gain = {whole: self._fill.gain(accepted=whole)[filled] for whole in (True, False)}
+
+        def ended(accepted: float) -> _Floats:
+            whole = before * accepted
+            return whole * (1 + gain[True]) + (1 - whole) * gain[False]
+
+        stops, ends = reach * (1 - going_on), reach * going_on
+        tokens = 1 + np.cumsum(stops * ended(last), axis=1) + ends * ended(sure)
+        tokens += _sums(reach * going_on * before * sure)[:-1]
+        passes = one_pass * (1 + own_pass * (np.cumsum(reach) - 1))
+        return tokens / (passes + np.cumsum(stops * cost, axis=1) + ends * cost)
 
 
 def make_policy(settings: Settings, costs: PassCosts, *, max_nodes: int) -> Policy:

@@ -79,7 +79,7 @@ class RoundRequest(CheckedStructure):
     _fields_ = (
         *((name, c_double) for name in ("skip_draft_threshold", "min_node_probability")),
         *((name, c_float) for name in ("min_margin", "alternative_margin")),
-        *((name, c_int32) for name in ("budget", "model", "low", "rows")),
+        *((name, c_int32) for name in ("budget", "model", "low", "rows", "tree")),
         *((name, c_int32) for name in ("branches", "alternatives", "uses_low", "slot")),
         *((name, c_int32) for name in ("stage", "sinks", "start")),
         ("stop_count", c_int32),
@@ -281,6 +281,7 @@ def round_request(
         model=plan.model,
         low=min(plan.low, MAX_GAMMA),
         rows=min(plan.rows, MAX_GAMMA),
+        tree=min(plan.tree or plan.rows, MAX_GAMMA),
         branches=min(levels.branches, vocabulary),
         alternatives=min(levels.alternatives, MAX_GAMMA) * settings.uses_low_drafter,
         uses_low=settings.uses_low_drafter,

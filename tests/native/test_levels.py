@@ -46,11 +46,13 @@ class Scripted:
 
     def plan(self, position: int) -> Plan:
         model, low, rows = (int(most) for most in self._rng.integers(0, MAX_GAMMA + 1, 3))
+        tree = int(self._rng.integers(0, MAX_GAMMA + 1))
         direct = float(self._rng.choice([np.inf, 1.2, 1.6]))
         return Plan(
             model=model * self._settings.uses_draft_view,
             low=low,
-            rows=max(model, rows),
+            rows=rows,
+            tree=tree,
             skip_draft_threshold=direct,
             min_node_probability=float(self._rng.choice([0.0, 0.1])),
         )

@@ -73,7 +73,8 @@ struct RoundRequest {
     int32_t budget;            // positions after the first that passes may write
     int32_t model;             // tokens drafted by the draft view
     int32_t low;               // low drafter's nodes per draft view pass
-    int32_t rows;              // nodes to verify
+    int32_t rows;              // nodes to which a verification is filled; 0: the chain alone
+    int32_t tree;              // nodes of a low drafter's tree that skips the draft view
     int32_t branches;          // maximum children of a node
     int32_t alternatives;      // maximum second-best tokens
     int32_t uses_low;          // 1: run the low drafters

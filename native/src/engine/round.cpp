@@ -55,7 +55,8 @@ class Engine::Round {
     bool draft() {
         const int rows = std::min(request_.rows, request_.budget);
         if (most_ == 0 || std::isfinite(request_.skip_draft_threshold)) {
-            count_ = low_tree(rows, rows, request_.min_node_probability, nodes_);
+            const int tree = std::min(request_.tree, request_.budget);
+            count_ = low_tree(tree, tree, request_.min_node_probability, nodes_);
             double promised = 1.0;
             for (int i = 0; i < count_; ++i) promised += nodes_[i].confidence;
             if (most_ == 0 || promised >= request_.skip_draft_threshold) return true;
