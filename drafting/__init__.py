@@ -20,7 +20,6 @@ from cassandra_spec.drafting.low import Candidates, Copies, LowDrafter, Recycled
 from cassandra_spec.drafting.policy import (
     AdaptivePolicy,
     FixedPolicy,
-    MeasuredSeconds,
     PassCosts,
     Plan,
     Policy,
@@ -64,6 +63,7 @@ from cassandra_spec.drafting.report import (
     make_report,
     native_figures,
 )
+from cassandra_spec.drafting.seconds import MeasuredSeconds
 from cassandra_spec.drafting.settings import (
     ADAPTIVE,
     GREEDY,

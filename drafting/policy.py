@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.drafting.proposal import DRAFT_VIEW, Count, Outcome
-from cassandra_spec.drafting.settings import ADAPTIVE, DraftCache, Settings
+from cassandra_spec.drafting.seconds import MeasuredSeconds
+from cassandra_spec.drafting.settings import ADAPTIVE, Settings
 
 _Floats = NDArray[np.float64]
 
@@ -102,194 +103,6 @@ class _Mean:
         self._cases = self._cases * self.DECAY + cases
 
 
-class _Growth:
-    """Linear model of pass time by rows and positions, fitted by least squares to measured passes.
-
-    The features are ``1``, ``rows - 1``, ``seen`` and ``seen * (rows - 1)``, with ``seen`` in
-    thousands of positions. Only ratios of its times are used. ``START`` is the prior mean, in units
-    of a one-row pass with an empty context; ``DEVIATIONS`` is the prior's standard deviation and
-    ``NOISE`` the relative noise of a pass. Each new pass multiplies the weight of earlier passes by
-    ``DECAY``.
-    """
-
-    START = (1.0, 0.05, 0.02, 0.002)
-    DEVIATIONS = (1.0, 0.1, 0.1, 0.03)
-    NOISE, DECAY = 0.1, 0.99
-
-    def __init__(self) -> None:
-        self._products, self._sums = np.zeros((4, 4)), np.zeros(4)
-        self._start = np.array(self.START)
-        self._prior = np.diag((self.NOISE / np.array(self.DEVIATIONS)) ** 2)
-        self._unit: float | None = None  # seconds of a one-row pass with an empty context
-        self._fit = self._start
-
-    def _terms(self, rows: int, seen: float) -> NDArray[np.float64]:
-        thousands = seen / 1000
-        return np.array([1.0, rows - 1, thousands, thousands * (rows - 1)])
-
-    def seconds(self) -> list[float]:
-        """Return the coefficients in seconds; empty before the first measurement."""
-        return [] if self._unit is None else (self._fit * self._unit).tolist()
-
-    def begin(self, seconds: Sequence[float]) -> None:
-        """Set an earlier fit as the prior."""
-        self._unit = seconds[0]
-        self._start = self._fit = np.array(seconds) / self._unit
-
-    def of(self, rows: int, seen: float) -> float:
-        """Return the time of a pass, in model units."""
-        return float(self._terms(rows, seen) @ self._fit)
-
-    def add(self, rows: int, seen: float, seconds: float) -> None:
-        """Update the fit with a measured pass."""
-        terms = self._terms(rows, seen)
-        if self._unit is None:
-            self._unit = seconds / float(terms @ self._start)
-        about = self.of(rows, seen)  # relative errors count
-        self._products = self._products * self.DECAY + np.outer(terms, terms) / about**2
-        self._sums = self._sums * self.DECAY + terms * (seconds / self._unit / about**2)
-        fit = np.linalg.solve(self._products + self._prior, self._sums + self._prior @ self._start)
-        self._fit = np.maximum(fit, (0.05, 0.0, 0.0, 0.0))
-
-
-class _Time(NamedTuple):
-    """A recent measurement of passes over some number of rows."""
-
-    seconds: float
-    seen: float  # positions
-    round: int
-
-
-class _PassTimes:
-    """Recent pass times of one model.
-
-    The estimate for r rows is the recent time of passes over r rows; single slow passes count
-    little. If the last ``KEPT`` rounds had no pass of r rows, the time is interpolated between
-    fewer and more rows. A row count (or drafting itself) that was slow once is therefore tried
-    again. :class:`_Growth` scales times measured with other row counts or positions.
-    """
-
-    RATE = 0.1
-    OUTLIER = 2.0
-    KEPT = 100
-
-    def __init__(self) -> None:
-        self._times: dict[int, _Time] = {}
-        self._growth = _Growth()
-        self._rounds = 0
-
-    def begin_round(self) -> None:
-        """Start a new round: passes added from here on belong to it."""
-        self._rounds += 1
-
-    def state(self) -> dict[str, list[Any]]:
-        """Return the state as JSON-serializable objects, for :meth:`begin` in another process."""
-        times = [[rows, each.seen, each.seconds] for rows, each in sorted(self._times.items())]
-        return {"growth": self._growth.seconds(), "times": times}
-
-    def begin(self, growth: Sequence[float], times: Sequence[Sequence[float]]) -> None:
-        """Load times of an earlier process, as if the last round had measured them."""
-        self._growth.begin(growth)
-        for rows, seen, seconds in times:
-            self._times[int(rows)] = _Time(seconds, seen, self._rounds)
-
-    def add(self, rows: int, seen: float, seconds: float) -> None:
-        """Add the time of a pass over ``rows`` that attended to ``seen`` positions."""
-        before = self.estimate(rows, seen)
-        bounded = seconds if before is None else min(seconds, self.OUTLIER * before)
-        self._growth.add(rows, seen, bounded)
-        if rows in self._recent():
-            known = self._scaled(rows, rows, seen)
-            bounded = known + self.RATE * (bounded - known)
-        self._times[rows] = _Time(bounded, seen, self._rounds)
-
-    def _recent(self) -> list[int]:
-        """Return the row counts of passes in recent rounds."""
-        oldest = self._rounds - self.KEPT
-        return sorted(rows for rows, each in self._times.items() if each.round > oldest)
-
-    @property
-    def known(self) -> bool:
-        """True after the first measurement."""
-        return bool(self._times)
-
-    def measured(self, rows: int, rounds: int) -> bool:
-        """Return True if one of the last ``rounds`` rounds had a pass over ``rows``."""
-        return rows in self._times and self._times[rows].round > self._rounds - rounds
-
-    def _scaled(self, known: int, rows: int, seen: float) -> float:
-        """Return the time of a pass, scaled from a measured pass over ``known`` rows."""
-        each = self._times[known]
-        return each.seconds * self._growth.of(rows, seen) / self._growth.of(known, each.seen)
-
-    def estimate(self, rows: int, seen: float) -> float | None:
-        """Return the estimated seconds of a pass; None before the first measurement."""
-        known = self._recent()
-        if not known:
-            return None
-        below = max((one for one in known if one <= rows), default=None)
-        above = min((one for one in known if one >= rows), default=None)
-        if below is not None and above is not None:
-            low, high = self._scaled(below, below, seen), self._scaled(above, above, seen)
-            return low + (rows - below) / max(above - below, 1) * (high - low)
-        return self._scaled(known[0] if below is None else below, rows, seen)
-
-
-class MeasuredSeconds:
-    """Price passes by recently measured times, by rows and position (:class:`PassCosts`).
-
-    ``draft_cache`` defines the positions that draft passes attend to.
-    """
-
-    DRAFT = 0.4  # relative to a verification of as many rows, until a draft pass is timed
-    PLAIN = 100  # rounds after which a plain pass is timed again
-
-    def __init__(self, draft_cache: DraftCache | None = None) -> None:
-        self._cache = DraftCache(window=None) if draft_cache is None else draft_cache
-        self._draft, self._verify = _PassTimes(), _PassTimes()
-        self._position = 0
-
-    def state(self) -> dict[str, dict[str, list[Any]]]:
-        """Return the times of draft and target as JSON-serializable objects."""
-        return {"draft": self._draft.state(), "verify": self._verify.state()}
-
-    def begin(self, state: Mapping[str, Mapping[str, Sequence[Any]]]) -> None:
-        """Load the times of an earlier process, from :meth:`state`, without validation."""
-        for name, times in (("draft", self._draft), ("verify", self._verify)):
-            if state[name]["times"]:
-                times.begin(state[name]["growth"], state[name]["times"])
-
-    def _seen(self, position: int) -> int:
-        runs = self._cache.runs(position, 0, position + 1)
-        return sum(stop - first for first, stop in runs)
-
-    def draft(self, position: int, rows: int) -> float:
-        """Return the seconds of one draft view pass, measured or estimated."""
-        self._position = position
-        seconds = self._draft.estimate(rows, self._seen(position))
-        return self.DRAFT * self.verify(position, rows) if seconds is None else seconds
-
-    def verify(self, position: int, rows: int) -> float:
-        """Return the seconds of a verification, measured or estimated."""
-        self._position = position
-        seconds = self._verify.estimate(rows, position)
-        return (
-            1 + _Growth.START[1] * (rows - 1) if seconds is None else seconds
-        )  # in one-row passes
-
-    def wants_plain(self) -> bool:
-        """Return True if a plain pass should be timed because no recent round had one."""
-        return self._verify.known and not self._verify.measured(1, self.PLAIN)
-
-    def observe(self, outcome: Outcome) -> None:
-        """Record the times of a round at the position of the last query."""
-        self._verify.begin_round()
-        self._draft.begin_round()
-        self._verify.add(outcome.drafted + 1, self._position, outcome.verify_seconds)
-        for each in outcome.proposal.passes:
-            self._draft.add(each.rows, self._seen(self._position), each.seconds)
-
-
 class _Fill:
     """Mean nodes that fill the rows after a chain, and mean accepted ones, by place after it."""
 
@@ -316,7 +129,7 @@ class _Fill:
         return _sums([mean.value for mean in self._gains[accepted]])
 
 
-def _sums(values: Sequence[float]) -> _Floats:
+def _sums(values: Sequence[float] | _Floats) -> _Floats:
     return np.concatenate([[0.0], np.cumsum(values)])
 
 
@@ -454,29 +267,59 @@ class AdaptivePolicy:
     def _worths(
         self, low: int, one_pass: float, verify: Sequence[float], *, in_vain: bool = False
     ) -> _Floats:
-        """Return the expected tokens per cost of plans [rows, model - 1].
+        """Return :func:`tokens_per_cost`; ``in_vain`` supposes that each row is filled."""
+        rates = ChainRates(
+            going_on=self._continued.value,
+            accepted=self._accepted.value,
+            accepted_last=self._accepted_last.value,
+            matched=self._matched.value if low else 0.0,
+        )
+        added = np.arange(self._max_nodes + 1.0) if in_vain else self._fill.added()
+        gains = self._fill.gain(accepted=True), self._fill.gain(accepted=False)
+        return tokens_per_cost(rates, one_pass, verify, added, gains)
 
-        ``one_pass`` is the cost of a draft view pass; ``verify`` [max_nodes + 1] holds the cost of
-        a verification by nodes.
-        """
-        sure, last, going_on = self.rate, self._accepted_last.value, self._continued.value
-        own_pass = 1 - self._matched.value if low else 1.0
-        chain = np.arange(self._max_nodes)  # nodes before the last
-        before, reach = sure**chain, going_on**chain  # all before are accepted; one more is drafted
-        filled = np.maximum(np.arange(self._max_nodes + 1)[:, None] - (chain + 1), 0)
-        nodes = chain + 1 + (filled if in_vain else self._fill.added()[filled])
-        cost = np.interp(nodes, np.arange(self._max_nodes + 1), verify)
-        gain = {whole: self._fill.gain(accepted=whole)[filled] for whole in (True, False)}
 
-        def ended(accepted: float) -> _Floats:
-            whole = before * accepted
-            return whole * (1 + gain[True]) + (1 - whole) * gain[False]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChainRates:
+    """Probabilities of a chain's nodes."""
 
-        stops, ends = reach * (1 - going_on), reach * going_on
-        tokens = 1 + np.cumsum(stops * ended(last), axis=1) + ends * ended(sure)
-        tokens += _sums(reach * going_on * before * sure)[:-1]
-        passes = one_pass * (1 + own_pass * (np.cumsum(reach) - 1))
-        return tokens / (passes + np.cumsum(stops * cost, axis=1) + ends * cost)
+    going_on: float  # that drafting continues after a node
+    accepted: float  # that such a node is accepted if its predecessors are
+    accepted_last: float  # that a node that ends drafting is
+    matched: float  # that a node needs no draft view pass of its own
+
+
+def tokens_per_cost(
+    rates: ChainRates,
+    one_pass: float,
+    verify: Sequence[float],
+    added: _Floats,
+    gains: tuple[_Floats, _Floats],
+) -> _Floats:
+    """Return the expected tokens per cost of plans [rows, longest chain - 1].
+
+    Args:
+        rates: probabilities of the chain's nodes
+        one_pass: cost of a draft view pass
+        verify: [nodes + 1] costs of verifications by nodes
+        added: [nodes + 1] expected nodes that fill 0, 1, ... rows
+        gains: [nodes + 1] tokens that these add to an accepted chain, and to a rejected one
+    """
+    most, going_on = len(verify) - 1, rates.going_on
+    earlier = np.arange(most)  # nodes before the last
+    reach, before = going_on**earlier, rates.accepted**earlier  # these are drafted, are accepted
+    free = np.maximum(np.arange(most + 1)[:, None] - (earlier + 1), 0)
+    cost = np.interp(earlier + 1 + added[free], np.arange(most + 1), verify)
+
+    def ended(accepted: float) -> _Floats:
+        whole = before * accepted
+        return whole * (1 + gains[0][free]) + (1 - whole) * gains[1][free]
+
+    stops, ends = reach * (1 - going_on), reach * going_on
+    tokens = 1 + np.cumsum(stops * ended(rates.accepted_last), axis=1)
+    tokens += ends * ended(rates.accepted) + _sums(ends * before * rates.accepted)[:-1]
+    passes = one_pass * (1 + (1 - rates.matched) * (np.cumsum(reach) - 1))
+    return tokens / (passes + np.cumsum(stops * cost, axis=1) + ends * cost)
 
 
 def make_policy(settings: Settings, costs: PassCosts, *, max_nodes: int) -> Policy:

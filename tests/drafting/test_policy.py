@@ -10,6 +10,8 @@ from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cassandra_spec.drafting import (
     AdaptivePolicy,
@@ -24,7 +26,7 @@ from cassandra_spec.drafting import (
     fixed_plan,
     make_policy,
 )
-from cassandra_spec.drafting.policy import FILLED_NODES
+from cassandra_spec.drafting.policy import FILLED_NODES, ChainRates, tokens_per_cost
 from tests.drafting.simulation import KINDS, MACHINES, Record, play
 from tests.drafting.test_proposal import outcome
 
@@ -215,6 +217,47 @@ def after(rounds: int, *, accepted: int, most: int, draft: float = 30.0) -> Adap
     for _ in range(rounds):
         policy.observe(drafted(most, accepted))
     return policy
+
+
+probabilities = st.floats(0, 1)
+costs = st.floats(0.1, 9)
+
+
+@given(
+    rates=st.builds(
+        ChainRates,
+        going_on=probabilities,
+        accepted=probabilities,
+        accepted_last=probabilities,
+        matched=probabilities,
+    ),
+    one_pass=costs,
+    verify=st.lists(costs, min_size=4, max_size=4),
+    means=st.lists(st.tuples(*[probabilities] * 3), min_size=3, max_size=3),
+)
+def test_tokens_per_cost_are_a_sum_over_all_ways_in_which_a_round_can_end(
+    rates: ChainRates,
+    one_pass: float,
+    verify: list[float],
+    means: list[tuple[float, float, float]],
+) -> None:
+    added, whole_gain, part_gain = (
+        np.array([0.0, *itertools.accumulate(column)]) for column in zip(*means, strict=True)
+    )
+    found = tokens_per_cost(rates, one_pass, verify, added, (whole_gain, part_gain))
+    for rows, longest in itertools.product(range(4), range(1, 4)):
+        tokens = cost = 0.0
+        for length, stopped in [*((n, True) for n in range(1, longest + 1)), (longest, False)]:
+            likely = rates.going_on ** (length - stopped) * (1 - rates.going_on) ** stopped
+            last = rates.accepted_last if stopped else rates.accepted
+            each = [rates.accepted] * (length - 1) + [last]
+            whole = math.prod(each)
+            free = max(rows - length, 0)
+            tokens += likely * sum(math.prod(each[:n]) for n in range(length + 1))
+            tokens += likely * (whole * whole_gain[free] + (1 - whole) * part_gain[free])
+            cost += likely * one_pass * (1 + (length - 1) * (1 - rates.matched))
+            cost += likely * float(np.interp(length + added[free], range(4), verify))
+        assert found[rows, longest - 1] == pytest.approx(tokens / cost, rel=1e-12)
 
 
 def tokens_per_byte(rate: float, last: float, going_on: float, gamma: int, draft: float) -> float:
