@@ -157,10 +157,10 @@ $(BUILD)/wheel-env/.ready: requirements-wheel.txt
 	$(@D)/bin/python -m pip install -q --disable-pip-version-check -r $<
 	touch $@
 
-wheel: $(STAMP) $(BUILD)/wheel-env/.ready ## Write a wheel with the native library for x86-64 to build/wheel; test it where there is no compiler.
+wheel: $(STAMP) $(BUILD)/wheel-env/.ready ## Write a wheel with the native library for this machine to build/wheel; test it where there is no compiler.
 	rm -rf $(BUILD)/wheel
 	$(PY) -m cassandra_spec.native.tools.wheel --out $(BUILD)/wheel/plain
-	PATH="$(CURDIR)/$(BUILD)/wheel-env/bin:$$PATH" auditwheel repair --plat manylinux_2_34_x86_64 \
+	PATH="$(CURDIR)/$(BUILD)/wheel-env/bin:$$PATH" auditwheel repair --plat manylinux_2_34_$$(uname -m) \
 		--wheel-dir $(BUILD)/wheel $(BUILD)/wheel/plain/*.whl
 	CASSANDRA_WHEEL="$$(ls $(CURDIR)/$(BUILD)/wheel/*.whl)" $(PYTEST) tests/examples/test_prebuilt.py
 

@@ -21,6 +21,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -58,13 +59,34 @@ _AVX512 = (
     f"{_AVX2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512cd -mavx512vbmi -mavx512vbmi2"
     " -mavx512vnni -mavx512bitalg -mavx512vpopcntdq -mgfni -mprefer-vector-width=512"
 )
-ISA_FLAGS: dict[str, tuple[str, ...]] = {
-    "portable": (),
-    "avx2": tuple(_AVX2.split()),
-    "avx512": tuple(_AVX512.split()),
-    "avx512bf16": (*_AVX512.split(), "-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
-}
+_NEON = "-march=armv8.2-a+dotprod"
+
+Flags = dict[str, tuple[str, ...]]
 """Compiler flags of each instruction set, least capable first."""
+
+MACHINE_FLAGS: dict[str, Flags] = {
+    "x86_64": {
+        "portable": (),
+        "avx2": tuple(_AVX2.split()),
+        "avx512": tuple(_AVX512.split()),
+        "avx512bf16": (*_AVX512.split(), "-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
+    },
+    "aarch64": {
+        "portable": (),
+        "neon": (_NEON,),
+        "neonbf16": (f"{_NEON}+i8mm+bf16",),
+    },
+}
+"""Flags by the name of the machine, as ``platform.machine`` returns it."""
+
+
+def flags_of(machine: str) -> Flags:
+    """Return the flags of a machine; machines without kernels of their own have ``portable``."""
+    return MACHINE_FLAGS.get(machine, {"portable": ()})
+
+
+ISA_FLAGS = flags_of(platform.machine())
+"""Flags of this machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +114,13 @@ def cache_folder() -> Path:
 
 
 def isas_of(name: str) -> tuple[str, ...]:
-    """Return the instruction sets to compile a source for: those in its path, or portable."""
+    """Return the instruction sets to compile a source for: those in its path, or portable.
+
+    Those of other machines are among them.
+    """
     words = re.split(r"[/_]", name.removesuffix(".cpp"))
-    return tuple(isa for isa in ISA_FLAGS if isa in words) or ("portable",)
+    known = dict.fromkeys(isa for flags in MACHINE_FLAGS.values() for isa in flags)
+    return tuple(isa for isa in known if isa in words) or ("portable",)
 
 
 def _run(command: Sequence[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:

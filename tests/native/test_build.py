@@ -84,10 +84,46 @@ def test_every_instruction_set_can_be_chosen(every_isa: str) -> None:
         ("codec/avx512/a.cpp", ("avx512",)),
         ("linear/dots_avx512bf16.cpp", ("avx512bf16",)),
         ("engine/a_portable_avx2_avx512.cpp", ("portable", "avx2", "avx512")),
+        ("linear/neon_neonbf16.cpp", ("neon", "neonbf16")),
     ],
 )
 def test_the_path_of_a_source_decides_its_flags(path: str, isas: tuple[str, ...]) -> None:
     assert build.isas_of(path) == isas
+
+
+MACHINES = {
+    "x86_64": ("portable", "avx2", "avx512", "avx512bf16"),
+    "aarch64": ("portable", "neon", "neonbf16"),
+    "riscv64": ("portable",),
+}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_machine_is_compiled_for_with_its_own_flags(
+    machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "ISA_FLAGS", build.flags_of(machine))
+    compiler = build.Toolchain(command=("c++",), version="1", isas=tuple(build.ISA_FLAGS))
+    assert compiler.isas == MACHINES[machine]
+    units = build.compilations(build.read_sources(), compiler)
+    for unit in units:
+        macro = next(flag for flag in unit.flags if flag.startswith("-DCASSANDRA_ISA="))
+        isa = macro.partition("=")[2]
+        assert isa in build.isas_of(unit.source)
+        own = [flag for flag in unit.flags if flag.startswith("-m")]
+        assert own == list(build.ISA_FLAGS[isa])
+        has = [flag for flag in unit.flags if flag.startswith("-DCASSANDRA_HAVE_")]
+        assert has == [f"-DCASSANDRA_HAVE_{each.upper()}" for each in MACHINES[machine]]
+    kernels = [unit.source for unit in units if "neon_" in unit.source]
+    assert len(kernels) == (2 if machine == "aarch64" else 0)
+
+
+def test_libraries_of_two_machines_have_different_digests(monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = set()
+    for machine in MACHINES:
+        monkeypatch.setattr(build, "ISA_FLAGS", build.flags_of(machine))
+        digests.add(build.sources_digest())
+    assert len(digests) == len(MACHINES)
 
 
 def test_a_source_is_compiled_for_each_instruction_set_of_its_path(

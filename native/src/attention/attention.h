@@ -75,6 +75,9 @@ extern const AttentionKernels attention_kernels;
 namespace avx512 {
 extern const AttentionKernels attention_kernels;
 }
+namespace neon {
+extern const AttentionKernels attention_kernels;
+}
 namespace avx512bf16 {
 extern const AttentionKernels attention_kernels;
 }

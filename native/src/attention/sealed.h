@@ -108,6 +108,9 @@ extern const SealedKernels sealed_kernels;
 namespace avx512 {
 extern const SealedKernels sealed_kernels;
 }
+namespace neon {
+extern const SealedKernels sealed_kernels;
+}
 
 // Kernels of the selected instruction set.
 const SealedKernels& sealed_kernels();

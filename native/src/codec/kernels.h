@@ -121,6 +121,7 @@ namespace avx512 {
 extern const Kernels codec_kernels;
 extern const Walks codec_walks;
 }  // namespace avx512
+namespace neon = portable;  // compiled for the vectors of 64-bit Arm
 
 // Fast paths. Each decodes a whole segment, or returns false if the slow path must decode it (which
 // also finds any error). Regions have OVERRUN readable bytes beyond their size; `out` may be

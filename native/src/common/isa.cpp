@@ -2,6 +2,11 @@
 
 #include <atomic>
 
+#ifdef __aarch64__
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 namespace cassandra {
 namespace {
 
@@ -24,7 +29,20 @@ bool has_avx512() {
 }
 #endif
 
+#ifdef CASSANDRA_HAVE_NEON
+bool has(int kind, unsigned long wanted) { return (getauxval(kind) & wanted) == wanted; }
+
+// What the compiler may use of Armv8.2, and dot products.
+bool has_neon() { return has(AT_HWCAP, HWCAP_ATOMICS | HWCAP_ASIMDRDM | HWCAP_ASIMDDP); }
+#endif
+
 Isa detect() {
+#ifdef CASSANDRA_HAVE_NEONBF16
+    if (has_neon() && has(AT_HWCAP2, HWCAP2_I8MM | HWCAP2_BF16)) return Isa::neonbf16;
+#endif
+#ifdef CASSANDRA_HAVE_NEON
+    if (has_neon()) return Isa::neon;
+#endif
 #ifdef CASSANDRA_HAVE_AVX512BF16
     if (has_avx512() && __builtin_cpu_supports("avx512bf16")) return Isa::avx512bf16;
 #endif

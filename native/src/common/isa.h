@@ -6,8 +6,12 @@
 
 namespace cassandra {
 
-// Same order as ISA_FLAGS in native/build.py. A level includes those before it.
+// Same order as MACHINE_FLAGS in native/build.py. A level includes those before it.
+#ifdef __aarch64__
+enum class Isa : int { portable = 0, neon = 1, neonbf16 = 2 };
+#else
 enum class Isa : int { portable = 0, avx2 = 1, avx512 = 2, avx512bf16 = 3 };
+#endif
 
 // The best instruction set that both processor and compiler support.
 Isa best_isa();
@@ -25,8 +29,15 @@ Isa best_isa();
 #else
 #define CASSANDRA_OF_AVX2(table)
 #endif
+#ifdef CASSANDRA_HAVE_NEON
+#define CASSANDRA_OF_NEON(table) \
+    if (current_isa() >= Isa::neon) return neon::table;
+#else
+#define CASSANDRA_OF_NEON(table)
+#endif
 #define CASSANDRA_RETURN_BEST(table) \
-    CASSANDRA_OF_AVX512(table) CASSANDRA_OF_AVX2(table) return portable::table
+    CASSANDRA_OF_AVX512(table)       \
+    CASSANDRA_OF_AVX2(table) CASSANDRA_OF_NEON(table) return portable::table
 
 // The selected instruction set; best_isa() until cassandra_set_isa is called.
 Isa current_isa();

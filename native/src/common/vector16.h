@@ -2,8 +2,8 @@
 // set.
 //
 // Lanes are independent and sum() has one fixed order, so a result depends on the instruction set
-// only through madd(): one rounding with AVX-512, two elsewhere. Portable and AVX2 therefore agree
-// bit for bit.
+// only through madd(): one rounding with AVX-512 and NEON, two elsewhere. So AVX-512 and NEON agree
+// bit for bit, and so do portable and AVX2.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,8 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__ARM_FEATURE_DOTPROD)
+#include <arm_neon.h>
 #endif
 
 namespace cassandra {
@@ -93,6 +95,61 @@ static inline __m256 power_of_two(__m256 a) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(n, 23));
 }
 static inline V16 power_of_two(V16 a) { return {power_of_two(a.low), power_of_two(a.high)}; }
+
+#elif defined(__ARM_FEATURE_DOTPROD)
+
+struct V16 {
+    float32x4_t part[4];
+};
+
+template <class Each> static inline V16 each(Each f) { return {{f(0), f(1), f(2), f(3)}}; }
+
+#define CASSANDRA_EACH(name, expression)                    \
+    static inline V16 name(V16 a, V16 b) {                  \
+        return each([&](int i) {                            \
+            const float32x4_t x = a.part[i], y = b.part[i]; \
+            return expression;                              \
+        });                                                 \
+    }
+CASSANDRA_EACH(add, vaddq_f32(x, y))
+CASSANDRA_EACH(sub, vsubq_f32(x, y))
+CASSANDRA_EACH(mul, vmulq_f32(x, y))
+CASSANDRA_EACH(div, vdivq_f32(x, y))
+// The second argument of equal ones, and if one is NaN, as on x86.
+CASSANDRA_EACH(max, vbslq_f32(vcgtq_f32(x, y), x, y))
+CASSANDRA_EACH(min, vbslq_f32(vcltq_f32(x, y), x, y))
+#undef CASSANDRA_EACH
+
+static inline V16 load(const float* p) {
+    return each([&](int i) { return vld1q_f32(p + 4 * i); });
+}
+static inline void store(float* p, V16 a) {
+    for (int i = 0; i < 4; ++i) vst1q_f32(p + 4 * i, a.part[i]);
+}
+static inline V16 set(float x) {
+    return each([&](int) { return vdupq_n_f32(x); });
+}
+static inline V16 madd(V16 a, V16 b, V16 c) {
+    return each([&](int i) { return vfmaq_f32(c.part[i], a.part[i], b.part[i]); });
+}
+static inline bool any_above(V16 a, float x) {
+    const float32x4_t bound = vdupq_n_f32(x);
+    const auto above = [&](int i) { return vcgtq_f32(a.part[i], bound); };
+    return vmaxvq_u32(vorrq_u32(vorrq_u32(above(0), above(1)), vorrq_u32(above(2), above(3)))) != 0;
+}
+static inline void load_pairs(const uint16_t* p, V16& first, V16& second) {
+    for (int i = 0; i < 4; ++i) {
+        const uint32x4_t bits = vreinterpretq_u32_u16(vld1q_u16(p + 8 * i));
+        first.part[i] = vreinterpretq_f32_u32(vshlq_n_u32(bits, 16));
+        second.part[i] = vreinterpretq_f32_u32(vandq_u32(bits, vdupq_n_u32(0xFFFF0000)));
+    }
+}
+static inline V16 power_of_two(V16 a) {
+    return each([&](int i) {
+        const uint32x4_t n = vaddq_u32(vreinterpretq_u32_f32(a.part[i]), vdupq_n_u32(127));
+        return vreinterpretq_f32_u32(vshlq_n_u32(n, 23));
+    });
+}
 
 #else
 

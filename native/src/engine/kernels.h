@@ -58,5 +58,8 @@ extern const EngineKernels engine_kernels;
 namespace avx512 {
 extern const EngineKernels engine_kernels;
 }
+namespace neon {
+extern const EngineKernels engine_kernels;
+}
 
 }  // namespace cassandra

@@ -7,7 +7,7 @@ namespace cassandra {
 namespace avx2 {
 namespace {
 
-struct Pairs {
+struct Pairs : WholeTiles {
     static constexpr int kRows = 1, kCodeRows = 1;
 
     struct F {

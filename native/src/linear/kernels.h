@@ -1,8 +1,8 @@
 // Shared by the linear kernels: the job, and the kernel bodies as templates over an instruction
 // set's vectors. Included only by the kernel files.
 //
-// A vector type V offers 16 lanes, one for each output row of a tile: F (float), I (int32) and B
-// (64 bytes as loaded; a lane is 4 bytes, 2 words or 1 int32).
+// A vector type V offers lanes for output rows of a tile, 16 or a part of them: F (float), I
+// (int32) and B (4 bytes a lane as loaded; a lane is 4 bytes, 2 words or 1 int32).
 #pragma once
 
 #include <cstddef>
@@ -49,6 +49,12 @@ extern const LinearKernels linear_kernels;
 namespace avx512 {
 extern const LinearKernels linear_kernels;
 }
+namespace neon {
+extern const LinearKernels linear_kernels;
+}
+namespace neonbf16 {
+extern const LinearKernels linear_kernels;
+}
 // Kernels of bf16, packed12 and packed8; the other forms use those of AVX-512.
 namespace avx512bf16 {
 extern const LinearKernel amx_kernels[3], dot_kernels[3];
@@ -81,6 +87,18 @@ template <int kLines> CASSANDRA_INLINE void prefetch_lines(const uint8_t*& data,
 template <int N> struct Count {
     static constexpr int value = N;
 };
+
+// Base of vector types with 16 lanes.
+struct WholeTiles {
+    static constexpr int kParts = 1;                 // vectors of a tile
+    static constexpr int32_t kCodeShift = 0;         // subtracted from codes before dot_u8
+    static constexpr bool kMultipliesWords = false;  // without a conversion to floats
+    template <int R, int N> static constexpr int kTogether = N;  // parts that share loads of input
+};
+
+// Lanes of a vector, and its bytes in a line.
+template <class V> constexpr int kLanes = 16 / V::kParts;
+template <class V> constexpr int kPartBytes = 64 / V::kParts;
 
 // Call each(count, data, outputs, lanes of the last) for tiles as stored in memory: pairs of tiles
 // with alternating lines, and a single tile at the end of an odd number.
@@ -149,8 +167,8 @@ template <class V> struct Packed8 {
     }
 };
 
-// Summation orders for R rows of input and N tiles. `add` processes 32 features from k on, which
-// are four blocks per tile.
+// Summation orders for R rows of input and N tiles, each of V::kParts parts. `add` processes 32
+// features from k on, which are four blocks per tile.
 
 // Separate products of even and odd features: each run of 32 features starts at zero and is then
 // added to the total. This is the order of a matrix unit (linear/amx_avx512bf16.cpp).
@@ -160,33 +178,45 @@ template <class V, int R, int N> struct Halves {
     static const float* input(const LinearJob& job) { return static_cast<const float*>(job.x); }
 
     template <class Block, class Table>
-    static CASSANDRA_INLINE void add(typename V::F (&total)[N][R], const uint8_t* data,
+    static CASSANDRA_INLINE void add(typename V::F (&total)[N * V::kParts][R], const uint8_t* data,
                                      const Table& table, const float* const* x, int64_t k) {
         CASSANDRA_UNROLL
-        for (int tile = 0; tile < N; ++tile) {
-            typename V::F even[R], odd[R];
-            CASSANDRA_UNROLL
-            for (int r = 0; r < R; ++r) even[r] = odd[r] = V::zero();
-            for (int block = 0; block < 4; ++block) {
-                typename V::B words[4];
-                prefetch_lines<Block::kBytes / 64>(data, Block::kBytes * (4 * tile + block));
-                Block::template decode<N>(data + N * Block::kBytes * block + 64 * tile, table,
-                                          words);
+        for (int tile = 0; tile < N; ++tile)
+            for (int part = 0; part < V::kParts; ++part) {
+                typename V::F even[R], odd[R];
                 CASSANDRA_UNROLL
-                for (int c = 0; c < 4; ++c) {
-                    const typename V::F low = V::low_words(words[c]);
-                    const typename V::F high = V::high_words(words[c]);
-                    const int64_t at = k + 8 * block + 2 * c;
+                for (int r = 0; r < R; ++r) even[r] = odd[r] = V::zero();
+                for (int block = 0; block < 4; ++block) {
+                    typename V::B words[4];
+                    if (part == 0)
+                        prefetch_lines<Block::kBytes / 64>(data,
+                                                           Block::kBytes * (4 * tile + block));
+                    Block::template decode<N>(
+                        data + N * Block::kBytes * block + 64 * tile + kPartBytes<V> * part, table,
+                        words);
                     CASSANDRA_UNROLL
-                    for (int r = 0; r < R; ++r) {
-                        even[r] = V::multiply_add(low, V::floats(x[r][at]), even[r]);
-                        odd[r] = V::multiply_add(high, V::floats(x[r][at + 1]), odd[r]);
-                    }
+                    for (int c = 0; c < 4; ++c)
+                        multiply(words[c], x, k + 8 * block + 2 * c, even, odd);
                 }
+                typename V::F* sums = total[tile * V::kParts + part];
+                CASSANDRA_UNROLL
+                for (int r = 0; r < R; ++r) sums[r] = V::add(sums[r], V::add(even[r], odd[r]));
             }
+    }
+
+    static CASSANDRA_INLINE void multiply(const typename V::B& words, const float* const* x,
+                                          int64_t at, typename V::F (&even)[R],
+                                          typename V::F (&odd)[R]) {
+        if constexpr (V::kMultipliesWords) {
             CASSANDRA_UNROLL
-            for (int r = 0; r < R; ++r)
-                total[tile][r] = V::add(total[tile][r], V::add(even[r], odd[r]));
+            for (int r = 0; r < R; ++r) V::multiply_add_words(words, x[r] + at, even[r], odd[r]);
+        } else {
+            const typename V::F low = V::low_words(words), high = V::high_words(words);
+            CASSANDRA_UNROLL
+            for (int r = 0; r < R; ++r) {
+                even[r] = V::multiply_add(low, V::floats(x[r][at]), even[r]);
+                odd[r] = V::multiply_add(high, V::floats(x[r][at + 1]), odd[r]);
+            }
         }
     }
 };
@@ -196,13 +226,13 @@ template <class V, int N, class Result>
 inline void store_tiles(float* y, int64_t last_lanes, Result result) {
     CASSANDRA_UNROLL
     for (int tile = 0; tile < N; ++tile, y += 16) {
-        if (tile + 1 < N || last_lanes == 16) {
-            V::store(y, result(tile));
-        } else {
-            float all[16];
-            V::store(all, result(tile));
-            std::memcpy(y, all, static_cast<size_t>(last_lanes) * sizeof(float));
-        }
+        const bool whole = tile + 1 < N || last_lanes == 16;
+        float all[16];
+        float* const to = whole ? y : all;
+        CASSANDRA_UNROLL
+        for (int part = 0; part < V::kParts; ++part)
+            V::store(to + kLanes<V> * part, result(tile * V::kParts + part));
+        if (!whole) std::memcpy(y, all, static_cast<size_t>(last_lanes) * sizeof(float));
     }
 }
 
@@ -216,30 +246,32 @@ struct Words {
         using Order = Sums<V, R, N>;
         const auto table = Block<V>::table(job);
         decltype(Order::input(job)) x[R];
-        typename V::F total[N][R];
+        typename V::F total[N * V::kParts][R];
         for (int r = 0; r < R; ++r) {
             x[r] = Order::input(job) + (row + r) * job.x_stride;
-            for (int tile = 0; tile < N; ++tile) total[tile][r] = V::zero();
+            for (auto& part : total) part[r] = V::zero();
         }
         for (int64_t k = 0; k < job.features; k += 32, data += N * 4 * Block<V>::kBytes)
             Order::template add<Block<V>>(total, data, table, x, k);
         CASSANDRA_UNROLL
         for (int r = 0; r < R; ++r)
             store_tiles<V, N>(y + (row + r) * job.y_stride, lanes,
-                              [&](int tile) { return total[tile][r]; });
+                              [&](int part) { return total[part][r]; });
     }
 };
 
 // -- integers --
-// A block is 32 features. Sums are indexed by tile and row of input; `x` is the input and `at` the
-// place of the block in it, in units of four bytes.
+// A block is 32 features. T parts of N tiles are multiplied together, from part `first` on. Sums
+// are indexed by part and row of input; `x` is the input and `at` the place of the block in it, in
+// units of four bytes.
 
 // Codes of `BITS` bits. Bytes of 4 features a lane: vector 2p in the low nibbles of row p, 2p + 1
 // in the high. Codes of five bits are read as 8 times themselves. The fifth (16) of code 2p is at
 // bit 7 - p of the last row, the lowest of code 2p + 1 at bit 3 - p. Codes of four bits, without
 // the last row, are read as 16 times themselves.
-template <class V, int R, int N, int BITS> struct Draft {
+template <class V, int R, int N, int T, int BITS> struct Draft {
     static constexpr int kBytes = 64 * BITS, kWidth = 1;
+    static constexpr int32_t kShift = V::kCodeShift;
     static constexpr bool kBiased = true;
 
     template <int p>
@@ -256,87 +288,97 @@ template <class V, int R, int N, int BITS> struct Draft {
             low = V::bit_and(shifted, V::words(0xF0F0));
             high = V::bit_and(codes, V::words(0xF0F0));
         }
-    }
-
-    template <int p>
-    static CASSANDRA_INLINE void pair(typename V::I (&sums)[N][R], const uint8_t*& data,
-                                      const uint32_t* const* x, int64_t at) {
-        typename V::B low[N], high[N];
-        prefetch_lines<N>(data, 64 * N * p);
-        if (BITS == 5 && p == 3) prefetch_lines<N>(data, 256 * N);
-        CASSANDRA_UNROLL
-        for (int tile = 0; tile < N; ++tile) decode<p>(data + 64 * tile, low[tile], high[tile]);
-        CASSANDRA_UNROLL
-        for (int r = 0; r < R; ++r) {
-            CASSANDRA_UNROLL
-            for (int tile = 0; tile < N; ++tile)
-                sums[tile][r] = V::dot_u8(sums[tile][r], low[tile], x[r][at + 2 * p]);
-            CASSANDRA_UNROLL
-            for (int tile = 0; tile < N; ++tile)
-                sums[tile][r] = V::dot_u8(sums[tile][r], high[tile], x[r][at + 2 * p + 1]);
+        if constexpr (kShift != 0) {
+            low = V::shift_codes(low);
+            high = V::shift_codes(high);
         }
     }
 
-    static CASSANDRA_INLINE void add(typename V::I (&sums)[N][R], const uint8_t*& data,
+    template <int p>
+    static CASSANDRA_INLINE void pair(typename V::I (&sums)[T][R], const uint8_t*& data, int first,
+                                      const uint32_t* const* x, int64_t at) {
+        typename V::B low[T], high[T];
+        if (first == 0) prefetch_lines<N>(data, 64 * N * p);
+        if (first == 0 && BITS == 5 && p == 3) prefetch_lines<N>(data, 256 * N);
+        CASSANDRA_UNROLL
+        for (int part = 0; part < T; ++part)
+            decode<p>(data + kPartBytes<V> * (first + part), low[part], high[part]);
+        CASSANDRA_UNROLL
+        for (int r = 0; r < R; ++r) {
+            CASSANDRA_UNROLL
+            for (int part = 0; part < T; ++part)
+                sums[part][r] = V::dot_u8(sums[part][r], low[part], x[r][at + 2 * p]);
+            CASSANDRA_UNROLL
+            for (int part = 0; part < T; ++part)
+                sums[part][r] = V::dot_u8(sums[part][r], high[part], x[r][at + 2 * p + 1]);
+        }
+    }
+
+    static CASSANDRA_INLINE void add(typename V::I (&sums)[T][R], const uint8_t*& data, int first,
                                      const uint32_t* const* x, int64_t at) {
-        pair<0>(sums, data, x, at);
-        pair<1>(sums, data, x, at);
-        pair<2>(sums, data, x, at);
-        pair<3>(sums, data, x, at);
+        pair<0>(sums, data, first, x, at);
+        pair<1>(sums, data, first, x, at);
+        pair<2>(sums, data, first, x, at);
+        pair<3>(sums, data, first, x, at);
     }
 };
 
-template <class V, int R, int N> using Draft5 = Draft<V, R, N, 5>;
-template <class V, int R, int N> using Draft4 = Draft<V, R, N, 4>;
+template <class V, int R, int N, int T> using Draft5 = Draft<V, R, N, T, 5>;
+template <class V, int R, int N, int T> using Draft4 = Draft<V, R, N, T, 4>;
 
 // 8 rows of magnitudes (low byte: pair 2v, high byte: pair 2v + 1), 16 masks of signs.
-template <class V, int R, int N> struct Mx {
+template <class V, int R, int N, int T> struct Mx {
     static constexpr int kBytes = 576, kWidth = 2;
+    static constexpr int32_t kShift = 0;
     static constexpr bool kBiased = false;
 
-    static CASSANDRA_INLINE void add(typename V::I (&sums)[N][R], const uint8_t*& data,
+    static CASSANDRA_INLINE void add(typename V::I (&sums)[T][R], const uint8_t*& data, int first,
                                      const uint32_t* const* x, int64_t at) {
         CASSANDRA_UNROLL
         for (int v = 0; v < 8; ++v) {
-            typename V::B even[N], odd[N];
-            prefetch_lines<N>(data, 64 * N * v);
-            if (v == 7) prefetch_lines<N>(data, 512 * N);
+            typename V::B even[T], odd[T];
+            if (first == 0) prefetch_lines<N>(data, 64 * N * v);
+            if (first == 0 && v == 7) prefetch_lines<N>(data, 512 * N);
             CASSANDRA_UNROLL
-            for (int tile = 0; tile < N; ++tile) {
+            for (int t = 0; t < T; ++t) {
+                const int tile = (first + t) / V::kParts, part = (first + t) % V::kParts;
                 uint32_t signs[2];
                 std::memcpy(signs, data + 512 * N + 64 * tile + 8 * v, 8);
-                const typename V::B both = V::load(data + 64 * (N * v + tile));
-                even[tile] = V::negate(V::bit_and(both, V::words(0x00FF)), signs[0]);
-                odd[tile] = V::negate(V::template shift<-8>(both), signs[1]);
+                const int own = 2 * kLanes<V> * part;
+                const typename V::B both = V::load(data + 64 * N * v + kPartBytes<V> * (first + t));
+                even[t] = V::negate(V::bit_and(both, V::words(0x00FF)), signs[0] >> own);
+                odd[t] = V::negate(V::template shift<-8>(both), signs[1] >> own);
             }
             CASSANDRA_UNROLL
             for (int r = 0; r < R; ++r) {
                 CASSANDRA_UNROLL
-                for (int tile = 0; tile < N; ++tile)
-                    sums[tile][r] = V::dot_i16(sums[tile][r], even[tile], x[r][at + 2 * v]);
+                for (int part = 0; part < T; ++part)
+                    sums[part][r] = V::dot_i16(sums[part][r], even[part], x[r][at + 2 * v]);
                 CASSANDRA_UNROLL
-                for (int tile = 0; tile < N; ++tile)
-                    sums[tile][r] = V::dot_i16(sums[tile][r], odd[tile], x[r][at + 2 * v + 1]);
+                for (int part = 0; part < T; ++part)
+                    sums[part][r] = V::dot_i16(sums[part][r], odd[part], x[r][at + 2 * v + 1]);
             }
         }
     }
 };
 
 // Multiply tiles of integers in groups of G features.
-template <class V, int G, template <class, int, int> class Block> struct Codes {
+template <class V, int G, template <class, int, int, int> class Block> struct Codes {
     static constexpr int kMostRows = V::kCodeRows;
 
     template <int R, int N>
     static void tiles(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
-        using Form = Block<V, R, N>;
+        constexpr int kAll = N * V::kParts, T = V::template kTogether<R, N>;
+        static_assert(kAll % T == 0, "all parts are multiplied");
+        using Form = Block<V, R, N, T>;
         const uint32_t* x[R];
-        typename V::F total[N][R];
+        typename V::F total[kAll][R];
         for (int r = 0; r < R; ++r) {
             x[r] = reinterpret_cast<const uint32_t*>(static_cast<const uint8_t*>(job.x) +
                                                      Form::kWidth * (row + r) * job.x_stride);
-            for (int tile = 0; tile < N; ++tile) total[tile][r] = V::zero();
+            for (auto& part : total) part[r] = V::zero();
         }
-        const typename V::I bias = V::integers(-job.bias);
+        const typename V::I bias = V::integers(Form::kShift - job.bias);
         const int64_t groups = job.features / G;
         const int64_t in_panels = row / kPanelRows * job.panel_stride + row % kPanelRows;
         const float* scales = job.scales + in_panels;
@@ -346,26 +388,30 @@ template <class V, int G, template <class, int, int> class Block> struct Codes {
             prefetch_lines<1>(data);
         int64_t at = 0;
         for (int64_t group = 0; group < groups; ++group) {
-            typename V::I sums[N][R];
-            CASSANDRA_UNROLL
-            for (int r = 0; r < R; ++r) {
-                sums[0][r] = Form::kBiased ? V::multiply(bias, input_sums[r]) : V::integers(0);
+            const uint8_t* start = data;
+            for (int first = 0; first < kAll; first += T) {
+                typename V::I sums[T][R];
                 CASSANDRA_UNROLL
-                for (int tile = 1; tile < N; ++tile) sums[tile][r] = sums[0][r];
-            }
-            CASSANDRA_UNROLL
-            for (int block = 0; block < G / 32; ++block, data += N * Form::kBytes) {
-                Form::add(sums, data, x, at);
-                at += 8 * Form::kWidth;
-            }
-            CASSANDRA_UNROLL
-            for (int tile = 0; tile < N; ++tile) {
-                const typename V::F unit = V::units(units + 64 * tile);
+                for (int r = 0; r < R; ++r) {
+                    sums[0][r] = Form::kBiased ? V::multiply(bias, input_sums[r]) : V::integers(0);
+                    CASSANDRA_UNROLL
+                    for (int part = 1; part < T; ++part) sums[part][r] = sums[0][r];
+                }
+                data = start;
                 CASSANDRA_UNROLL
-                for (int r = 0; r < R; ++r)
-                    total[tile][r] =
-                        V::multiply_add(V::scaled(sums[tile][r], scales[r]), unit, total[tile][r]);
+                for (int block = 0; block < G / 32; ++block, data += N * Form::kBytes)
+                    Form::add(sums, data, first, x, at + 8 * Form::kWidth * block);
+                CASSANDRA_UNROLL
+                for (int t = 0; t < T; ++t) {
+                    const int tile = (first + t) / V::kParts, part = (first + t) % V::kParts;
+                    const typename V::F unit = V::units(units + 64 * tile + kLanes<V> * part);
+                    CASSANDRA_UNROLL
+                    for (int r = 0; r < R; ++r)
+                        total[first + t][r] = V::multiply_add(V::scaled(sums[t][r], scales[r]),
+                                                              unit, total[first + t][r]);
+                }
             }
+            at += 8 * Form::kWidth * (G / 32);
             units += group % 4 == 3 ? 64 * N - 48 : 16;
             scales += kPanelRows;
             input_sums += kPanelRows;
@@ -373,7 +419,7 @@ template <class V, int G, template <class, int, int> class Block> struct Codes {
         CASSANDRA_UNROLL
         for (int r = 0; r < R; ++r)
             store_tiles<V, N>(y + (row + r) * job.y_stride, lanes,
-                              [&](int tile) { return total[tile][r]; });
+                              [&](int part) { return total[part][r]; });
     }
 };
 

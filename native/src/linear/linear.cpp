@@ -23,6 +23,9 @@ LinearKernel kernel_of(Form form, int group) {
         if (has_fast_dots()) return avx512bf16::dot_kernels[number];
     }
 #endif
+#ifdef CASSANDRA_HAVE_NEONBF16
+    if (current_isa() >= Isa::neonbf16) return neonbf16::linear_kernels.of[number][group == 64];
+#endif
     const auto all = []() -> const LinearKernels& { CASSANDRA_RETURN_BEST(linear_kernels); };
     return all().of[number][group == 64];
 }

@@ -12,7 +12,7 @@ typedef uint32_t Bits __attribute__((vector_size(16)));
 typedef int16_t Shorts __attribute__((vector_size(16)));
 typedef uint16_t Halves __attribute__((vector_size(16)));
 
-struct Vectors {
+struct Vectors : WholeTiles {
     static constexpr int kRows = 1, kCodeRows = 1;
 
     struct F {

@@ -10,7 +10,7 @@ namespace cassandra {
 namespace CASSANDRA_ISA {
 namespace {
 
-struct Wide {
+struct Wide : WholeTiles {
     static constexpr int kRows = 4, kCodeRows = 8;
 
     using F = __m512;

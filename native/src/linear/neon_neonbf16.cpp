@@ -1,0 +1,121 @@
+// Linear kernels for 64-bit Arm. A vector has four of the 16 lanes of a tile, so that the sums of
+// eight rows fit in the registers.
+//
+// Armv8.2 multiplies signed bytes (sdot): codes are shifted by 128, which the bias of a sum undoes.
+// With I8MM it multiplies unsigned by signed ones (usdot), and with BF16 it adds products of words
+// (bfmlalb, bfmlalt), each rounded once as a fused multiply-add of floats is.
+#include <arm_neon.h>
+
+#include "linear/kernels.h"
+
+namespace cassandra {
+namespace CASSANDRA_ISA {
+namespace {
+
+struct Quarters {
+    static constexpr int kParts = 4, kRows = 8, kCodeRows = 8;
+    template <int R, int N> static constexpr int kTogether = R <= 4 ? 4 : 2;
+
+    using F = float32x4_t;
+    using I = int32x4_t;
+    using B = uint16x8_t;
+    using Table = uint8x16x2_t;  // low and high bytes of the words
+
+    static F zero() { return vdupq_n_f32(0); }
+    static I integers(int32_t x) { return vdupq_n_s32(x); }
+    static B words(uint16_t x) { return vdupq_n_u16(x); }
+    static B load(const uint8_t* p) { return vreinterpretq_u16_u8(vld1q_u8(p)); }
+    static void store(float* y, F a) { vst1q_f32(y, a); }
+
+    static F add(F a, F b) { return vaddq_f32(a, b); }
+    static F multiply_add(F a, F b, F c) { return vfmaq_f32(c, a, b); }
+    static F scaled(I a, float s) { return vmulq_n_f32(vcvtq_f32_s32(a), s); }
+    static I multiply(I a, int32_t x) { return vmulq_n_s32(a, x); }
+    static F units(const uint8_t* p) {
+        uint32_t octets;
+        std::memcpy(&octets, p, sizeof octets);
+        const uint8x8_t all = vreinterpret_u8_u32(vdup_n_u32(octets));
+        const uint32x4_t exponents = vmovl_u16(vget_low_u16(vmovl_u8(all)));
+        return vreinterpretq_f32_u32(vshlq_n_u32(exponents, 23));
+    }
+
+    static B bit_and(B a, B b) { return vandq_u16(a, b); }
+    static B select(B mask, B a, B b) { return vbslq_u16(mask, a, b); }
+    template <int n> static B shift(B a) {
+        if constexpr (n == 0)
+            return a;
+        else if constexpr (n > 0)
+            return vshlq_n_u16(a, n);
+        else
+            return vshrq_n_u16(a, -n);
+    }
+    static B swap_bytes(B a) { return vreinterpretq_u16_u8(vrev16q_u8(vreinterpretq_u8_u16(a))); }
+    static Table load_table(const uint16_t* table) {
+        return vld2q_u8(reinterpret_cast<const uint8_t*>(table));
+    }
+    // Bytes of a word of places are 0..15 and 16..31.
+    static B lookup(const Table& table, B places) {
+        const B nibble = vandq_u16(places, vdupq_n_u16(15));
+        const B both = vmlaq_u16(vdupq_n_u16(0x1000), nibble, vdupq_n_u16(0x0101));
+        return vreinterpretq_u16_u8(vqtbl2q_u8(table, vreinterpretq_u8_u16(both)));
+    }
+    // Negate words where the low eight bits of the mask have a one.
+    static B negate(B a, uint32_t mask) {
+        const B place = {1, 2, 4, 8, 16, 32, 64, 128};
+        const B ones = vtstq_u16(vdupq_n_u16(static_cast<uint16_t>(mask)), place);
+        return vsubq_u16(veorq_u16(a, ones), ones);
+    }
+
+    static F high_words(B a) {
+        const uint32x4_t bits = vreinterpretq_u32_u16(a);
+        return vreinterpretq_f32_u32(vandq_u32(bits, vdupq_n_u32(0xFFFF0000)));
+    }
+    static F low_words(B a) {
+        return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_u16(a), 16));
+    }
+    static F floats(float x) { return vdupq_n_f32(x); }
+
+    // Even words of eight lanes' halves are multiplied by the first word of x, odd ones by the
+    // second.
+    static I dot_i16(I sum, B w, uint32_t x) {
+        const int16x8_t all = vreinterpretq_s16_u16(w);
+        const int16x4_t even = vget_low_s16(vuzp1q_s16(all, all));
+        const int16x4_t odd = vget_low_s16(vuzp2q_s16(all, all));
+        const int16x4_t factors = vreinterpret_s16_u32(vdup_n_u32(x));
+        return vmlal_lane_s16(vmlal_lane_s16(sum, even, factors, 0), odd, factors, 1);
+    }
+
+#ifdef __ARM_FEATURE_MATMUL_INT8
+    static constexpr int32_t kCodeShift = 0;
+    static I dot_u8(I sum, B w, uint32_t x) {
+        return vusdotq_s32(sum, vreinterpretq_u8_u16(w), vreinterpretq_s8_u32(vdupq_n_u32(x)));
+    }
+#else
+    static constexpr int32_t kCodeShift = 128;
+    static B shift_codes(B a) { return veorq_u16(a, vdupq_n_u16(0x8080)); }
+    static I dot_u8(I sum, B w, uint32_t x) {
+        return vdotq_s32(sum, vreinterpretq_s8_u16(w), vreinterpretq_s8_u32(vdupq_n_u32(x)));
+    }
+#endif
+
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+    static constexpr bool kMultipliesWords = true;
+    // x are two floats whose lower halves are zero. Instructions by name: GCC 12 allows all
+    // registers in the place of the factors, where only the first 16 can be.
+    static void multiply_add_words(B words, const float* x, F& even, F& odd) {
+        const float32x2_t both = vld1_f32(x);
+        __asm__("bfmlalb %0.4s, %1.8h, %2.h[1]" : "+w"(even) : "w"(words), "x"(both));
+        __asm__("bfmlalt %0.4s, %1.8h, %2.h[3]" : "+w"(odd) : "w"(words), "x"(both));
+    }
+#else
+    static constexpr bool kMultipliesWords = false;
+#endif
+};
+
+}  // namespace
+}  // namespace CASSANDRA_ISA
+
+const LinearKernels CASSANDRA_ISA::linear_kernels =
+    CASSANDRA_ISA::make_kernels<CASSANDRA_ISA::Quarters>();
+
+}  // namespace cassandra
