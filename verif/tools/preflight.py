@@ -89,6 +89,16 @@ _GROUPS: dict[str, _Checks] = {
         ("Yosys", "yosys", lambda: has_program("yosys")),
         ("Icarus Verilog", "iverilog", lambda: has_program("iverilog")),
         ("Chromium", "chromium", lambda: has_program("chromium")),
+        (
+            "g++ for 64-bit Arm",
+            "g++-aarch64-linux-gnu",
+            lambda: has_program("aarch64-linux-gnu-g++"),
+        ),
+        (
+            "QEMU for programs of 64-bit Arm",
+            "qemu-user-static",
+            lambda: has_program("qemu-aarch64-static"),
+        ),
     ),
     "soc": (
         ("GCC for RISC-V", "gcc-riscv64-unknown-elf", lambda: has_program(RISC_V)),
