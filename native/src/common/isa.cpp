@@ -32,7 +32,7 @@ bool has_avx512() {
 #ifdef CASSANDRA_HAVE_NEON
 bool has(int kind, unsigned long wanted) { return (getauxval(kind) & wanted) == wanted; }
 
-// What the compiler may use of Armv8.2, and dot products.
+// The compiler uses Armv8.2 with these extensions.
 bool has_neon() { return has(AT_HWCAP, HWCAP_ATOMICS | HWCAP_ASIMDRDM | HWCAP_ASIMDDP); }
 #endif
 

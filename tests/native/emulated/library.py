@@ -56,7 +56,7 @@ class KnownPointer(arrays.Pointer):
 
 
 def remember_arrays() -> None:
-    """Let the pointers of all native functions be of KnownPointer."""
+    """Make all pointers for native functions KnownPointers."""
     arrays.Pointer = KnownPointer  # type: ignore[misc]
 
 
