@@ -28,12 +28,13 @@ _MAX_ROWS = 16
 _FITTED = 4
 
 
-def processor() -> str:
-    """Return the best available name of the processor."""
+def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the best available name of the processor; on Arm, numbers of its kinds of cores."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+        lines = [line.partition(":") for line in cpuinfo.read_text(errors="replace").splitlines()]
+        for name in ("model name", "CPU part"):
+            if found := {value.strip() for key, _, value in lines if key.strip() == name}:
+                return " ".join(sorted(found))
     return platform.processor() or platform.machine()
 
 

@@ -11,8 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cassandra_spec.drafting import MeasuredSeconds
-from cassandra_spec.native.hints import hint_path, read_hint, write_hint
+from cassandra_spec.native.hints import hint_path, processor, read_hint, write_hint
 from tests.drafting.test_policy import drafted
+
+CPUINFO = {
+    "x86-64": (
+        "model name\t: A model: 2\nprocessor\t: 1\nmodel name\t: A model: 2\n",
+        "A model: 2",
+    ),
+    "arm": ("CPU part\t: 0xd0b\nprocessor\t: 1\nCPU part\t: 0xd05\n", "0xd05 0xd0b"),
+}
+
+
+@pytest.mark.parametrize("machine", CPUINFO)
+def test_a_processor_is_named_by_its_model_or_its_cores(machine: str, tmp_path: Path) -> None:
+    text, expected = CPUINFO[machine]
+    (tmp_path / "cpuinfo").write_text(text)
+    assert processor(tmp_path / "cpuinfo") == expected
+
+
+def test_a_processor_without_a_description_has_a_name(tmp_path: Path) -> None:
+    assert processor(tmp_path / "missing")
 
 
 def measured() -> MeasuredSeconds:
