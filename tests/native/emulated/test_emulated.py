@@ -7,6 +7,7 @@ The tests are skipped without the cross compiler and the emulator
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,9 @@ ROOT = Path(__file__).resolve().parents[3]
 REFERENCES = {"portable": "portable", "neon": "avx512", "neonbf16": "avx512"}
 """Instruction sets of Arm, and those of x86-64 whose answers have the same bits."""
 
+SANITIZERS = ("LD_PRELOAD", "CASSANDRA_NATIVE_SANITIZE")
+"""Variables of ``make sanitize``, whose libraries are for this machine's processor."""
+
 CHOSEN = {
     "test_linear.py": "",
     "test_attention.py": "",
@@ -38,7 +42,8 @@ needs_emulator = pytest.mark.skipif(absent is not None, reason=f"{absent} is not
 
 def emulate(*arguments: str) -> None:
     command = [sys.executable, "-m", "tests.native.emulated", *arguments]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    env = {name: value for name, value in os.environ.items() if name not in SANITIZERS}
+    run = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-4000:]
 
 
