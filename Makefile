@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test test-all lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence soc formal axi-rules coverage soft-errors mutants mutate clients wheel clean
+.PHONY: help setup sim test test-all test-exhaustive lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence soc formal axi-rules coverage soft-errors mutants mutate clients wheel clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -36,7 +36,7 @@ export HF_HUB_OFFLINE := 1
 export PYTHONUNBUFFERED := 1
 
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## Create .venv from the pinned requirements; nothing to do when it is current.
 
@@ -59,7 +59,10 @@ sim: $(STAMP) ## Run the main job: cocotb suites, then a real model through form
 test: $(STAMP) ## Run the tests that are not marked slow, in about ten minutes (ARGS="..." for pytest, SEED=n or random).
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: $(STAMP) ## Run all tests, in about half an hour (ARGS and SEED as for `make test`).
+test-all: $(STAMP) ## Run all tests that are not marked exhaustive, in about half an hour (ARGS and SEED as for `make test`).
+	$(PYTEST) -m "not exhaustive" $(ARGS)
+
+test-exhaustive: $(STAMP) ## Run all tests, those of more sizes of the gateware too, in about an hour (before a release).
 	$(PYTEST) $(ARGS)
 
 lint: verilog ## Check style and types, and every exported top with Verilator's -Wall.

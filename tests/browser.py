@@ -61,7 +61,7 @@ class Tab:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def wait_for(self, code: str, seconds: float = 60) -> None:
+    def wait_for(self, code: str, seconds: float = 300) -> None:
         """Wait until JavaScript code comes to something true."""
         end = time.monotonic() + seconds
         while not self.value(code):

@@ -34,7 +34,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run files of the gateware first: they take longest, and the others fill the end of a run."""
+    """Run files of the gateware first: they take longest, and the others fill the end of a run.
+
+    An exhaustive test is also slow.
+    """
+    for item in items:
+        if item.get_closest_marker("exhaustive"):
+            item.add_marker("slow")
     gateware = Path(__file__).parent / "verif"
     items.sort(key=lambda item: gateware not in item.path.parents)

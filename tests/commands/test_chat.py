@@ -72,7 +72,7 @@ def test_an_interrupt_ends_a_conversation_cleanly(packed: Path) -> None:
         process.stdin.flush()
         assert process.stdout.readline().startswith(b"word")
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
     assert process.returncode == 0
     assert b"replies, tokens" in errors
     assert b"Traceback" not in errors

@@ -236,7 +236,7 @@ def interrupted(endless: Path, number: signal.Signals, *flags: str) -> tuple[int
         assert process.stdout is not None
         begun = process.stdout.read(30).decode()
         process.send_signal(number)
-        rest, errors = process.communicate(timeout=60)
+        rest, errors = process.communicate(timeout=300)
     return process.returncode, begun + rest.decode(), errors.decode()
 
 

@@ -178,7 +178,7 @@ def test_an_interrupt_ends_with_what_there_is(
         assert process.stdout is not None
         begun = process.stdout.read(30).decode()
         process.send_signal(number)
-        rest, errors = (stream.decode() for stream in process.communicate(timeout=60))
+        rest, errors = (stream.decode() for stream in process.communicate(timeout=300))
     assert process.returncode == code
     assert begun.startswith("word")
     assert rest.endswith("\n")

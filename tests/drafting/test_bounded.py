@@ -62,7 +62,7 @@ def test_a_template_ends_at_a_limit(
         text.encode_prompt(Templated(template), "why?")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 120
 
 
 def ask(child: TextChild, compute: Callable[[Any], str], request: Any = None) -> str:

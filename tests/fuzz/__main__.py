@@ -40,15 +40,17 @@ def run_case(name: str, number: int, base: Path) -> tuple[str, str]:
 
 
 def child(name: str, number: int, end: float, base: Path, pipe: int) -> None:
-    """Run cases from ``number`` on until ``end``; each is announced, then told, in a line."""
+    """Run a case, then more until ``end``; each is announced, then told, in a line."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     with os.fdopen(pipe, "w") as told:
-        while time.monotonic() < end:
+        while True:
             print(json.dumps([number]), file=told, flush=True)
             _limit_time(SLOW)
             outcome = run_case(name, number, base)
             _limit_time(0)
             print(json.dumps([number, *outcome]), file=told, flush=True)
+            if time.monotonic() >= end:
+                return
             number += 1
 
 

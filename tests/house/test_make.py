@@ -16,6 +16,7 @@ TARGETS = [
     "sim",
     "test",
     "test-all",
+    "test-exhaustive",
     "lint",
     "verilog",
     "figures",
@@ -140,11 +141,14 @@ def test_sim_runs_the_suites_and_takes_the_quick_flag(house: Path) -> None:
         assert ("--quick" in job) == ("-k" in suites) == (argument == "QUICK=1")
 
 
-def test_only_test_all_runs_slow_tests(house: Path) -> None:
+def test_each_target_leaves_out_tests_by_their_mark(house: Path) -> None:
     pretend_ready(house)
-    lines = {name: make("-n", name, folder=house).stdout for name in ("test", "test-all")}
-    assert '-m "not slow"' in lines["test"]
-    assert lines["test"].replace('-m "not slow" ', "") == lines["test-all"]
+    left_out = {"test": "slow", "test-all": "exhaustive"}
+    lines = {name: make("-n", name, folder=house).stdout for name in left_out}
+    everything = make("-n", "test-exhaustive", folder=house).stdout
+    for name, mark in left_out.items():
+        assert f'-m "not {mark}"' in lines[name]
+        assert lines[name].replace(f'-m "not {mark}" ', "") == everything
 
 
 def test_ci_runs_targets_that_exist() -> None:

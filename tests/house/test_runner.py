@@ -69,6 +69,24 @@ def test_a_wrong_design_fails_with_the_name_of_the_test(tmp_path: Path) -> None:
     assert "AssertionError" in str(caught.value)
 
 
+def test_an_assertion_that_fails_ends_the_suite(tmp_path: Path) -> None:
+    watcher = """
+module watcher (input clk, input [8:0] total);
+  always @(posedge clk) below: assert (total < LIMIT);
+endmodule
+bind adder watcher bound (.clk(clk), .total(total));
+"""
+
+    def run(limit: int) -> Path:
+        text = watcher.replace("LIMIT", str(limit))
+        return run_suite(Adder(), TESTBENCH, "adder", build_dir=tmp_path, assertions=text).log
+
+    run(511)
+    with pytest.raises(SuiteError):
+        run(100)
+    assert "bound.below: 'assert' failed" in (tmp_path / "program" / "log.txt").read_text()
+
+
 def test_no_matching_test_is_an_error(build: Path) -> None:
     with pytest.raises(SuiteError):
         run_suite(

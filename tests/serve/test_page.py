@@ -108,7 +108,7 @@ def test_a_backend_that_runs_one_at_a_time_has_traces_too(packed: Path) -> None:
 
 
 def test_the_page_needs_no_key_and_no_other_resource(address: str) -> None:
-    connection = HTTPConnection(urlsplit(address).netloc, timeout=60)
+    connection = HTTPConnection(urlsplit(address).netloc, timeout=300)
     connection.request("GET", "/")
     answer = connection.getresponse()
     page = answer.read().decode()

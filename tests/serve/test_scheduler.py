@@ -46,7 +46,7 @@ class Reader:
         self.job = scheduler.submit(prompt, settings, self._events.put, traced=traced)
 
     def event(self) -> Event:
-        found = self._events.get(timeout=60)
+        found = self._events.get(timeout=300)
         self.texts.append(found.text)
         self.rounds += [found.trace] if found.trace else []
         return found
@@ -158,7 +158,7 @@ class Steps:
                 return
 
     def step(self) -> list[Emitted]:
-        assert self.allowed.acquire(timeout=60)
+        assert self.allowed.acquire(timeout=300)
         if self.error:
             error, self.error = self.error, None
             raise error

@@ -63,12 +63,14 @@ def test_a_program_does_not_outlive_an_interrupt(
     monkeypatch.setattr(programs, "_watched", interrupt)
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        run_program(python("import time; time.sleep(60)"), tmp_path, error=ValueError, title="step")
-    assert time.monotonic() - start < 30
+        run_program(
+            python("import time; time.sleep(600)"), tmp_path, error=ValueError, title="step"
+        )
+    assert time.monotonic() - start < 300
 
 
 def test_a_program_that_runs_too_long_is_ended(tmp_path: Path) -> None:
-    text = "import time; print('begun', flush=True); time.sleep(60); print('done')"
+    text = "import time; print('begun', flush=True); time.sleep(600); print('done')"
     start = time.monotonic()
-    assert run_program(python(text), tmp_path, error=ValueError, limit=2) == "begun\n"
-    assert time.monotonic() - start < 30
+    assert run_program(python(text), tmp_path, error=ValueError, limit=5) == "begun\n"
+    assert time.monotonic() - start < 300

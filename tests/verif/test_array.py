@@ -15,6 +15,7 @@ from cassandra_spec.verif.dma.rate import measure
 from cassandra_spec.verif.library.axi import Ruled
 from cassandra_spec.verif.library.payloads import Payload, gaussian
 from cassandra_spec.verif.tools.runner import run_suite
+from tests.marks import exhaustive, slow
 from tests.verif.test_dma import MODULES, described
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
@@ -28,8 +29,7 @@ CONFIGS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", [slow("n2"), exhaustive("n4")])
 def test_array(name: str) -> None:
     top = CassandraDma(CONFIGS[name])
     build = BUILD / f"array_{name}"
@@ -59,7 +59,7 @@ def test_decoders_that_share_the_fetch_keep_their_rate() -> None:
         assert rate.steady >= SHARE * config.beat_values, (scheme, rate)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_buffer_hides_the_latency_that_the_guide_says() -> None:
     config = DmaConfig()
     payload = weights("mx", 4)

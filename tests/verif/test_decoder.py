@@ -10,7 +10,7 @@ from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop
 from cassandra_spec.verif.library.coverage import FOLDER, Coverage
 from cassandra_spec.verif.tools.runner import run_suite
-from tests.marks import slow
+from tests.marks import exhaustive
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
@@ -23,7 +23,7 @@ DEMANDS = (
 )
 
 
-@pytest.mark.parametrize("lanes", [slow(8), 16, slow(32)])
+@pytest.mark.parametrize("lanes", [exhaustive(8), 16, exhaustive(32)])
 def test_decoder(lanes: int) -> None:
     top = DecoderTop(DecoderConfig(lanes=lanes))
     saved = FOLDER / f"cocotb_{lanes}.json"

@@ -18,7 +18,7 @@ from cassandra_spec.verif.dma.decoding import SMALL
 from cassandra_spec.verif.dma.firmware import driver
 from cassandra_spec.verif.library.axi import Ruled
 from cassandra_spec.verif.tools.runner import SuiteError, run_suite
-from tests.marks import slow
+from tests.marks import exhaustive, slow
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
@@ -37,7 +37,9 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize("name", [slow("l16"), "l8", *map(slow, ("l32", "l8_full", "l8_coded"))])
+@pytest.mark.parametrize(
+    "name", ["l8", slow("l32"), *map(exhaustive, ("l16", "l8_full", "l8_coded"))]
+)
 def test_dma(name: str) -> None:
     top = CassandraDma(CONFIGS[name])
     build = BUILD / f"dma_{name}"
@@ -60,7 +62,7 @@ def run_checked(
     run_suite(design, modules, name, build_dir=build, extra_env=environment, assertions=checks)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_broken_assertion_ends_the_suite(tmp_path: Path) -> None:
     top = CassandraDma(CONFIGS["l8"])
     rules = assertions(top.module_name, ports_of(top))

@@ -10,9 +10,11 @@ from cassandra_spec.rtl.encoder import EncoderTop
 from cassandra_spec.verif.encoder.testbench import CONFIGS
 from cassandra_spec.verif.library.coverage import FOLDER, Coverage
 from cassandra_spec.verif.tools.runner import run_suite
-from tests.marks import slow
+from tests.marks import exhaustive, slow
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
+
+NAMES = ("l8", slow("l32_c8"), *map(exhaustive, ("l16", "l16_c4", "l32")))
 
 # Beside encode_last, encode_extreme and encode_group; each number of lanes has a part of them.
 DEMANDS = (
@@ -21,7 +23,7 @@ DEMANDS = (
 )
 
 
-@pytest.mark.parametrize("name", ["l8", *map(slow, sorted(CONFIGS.keys() - {"l8"}))])
+@pytest.mark.parametrize("name", NAMES)
 def test_encoder(name: str) -> None:
     config, lanes = CONFIGS[name], CONFIGS[name].lanes
     top = EncoderTop(config)

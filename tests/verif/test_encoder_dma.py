@@ -8,7 +8,7 @@ import pytest
 
 from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
 from cassandra_spec.verif.dma.encoding import small
-from tests.marks import slow
+from tests.marks import exhaustive
 from tests.verif.test_dma import described, run_checked
 
 MODULES = ",".join(
@@ -20,7 +20,7 @@ BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 CONFIGS = {"l8": small(8, 32), "l16_c4": small(16, 32, 4)}
 
 
-@pytest.mark.parametrize("name", ["l8", slow("l16_c4")])
+@pytest.mark.parametrize("name", ["l8", exhaustive("l16_c4")])
 def test_encoder_dma(name: str) -> None:
     top = CassandraEncoderDma(CONFIGS[name])
     build = BUILD / f"encoder_dma_{name}"

@@ -9,14 +9,15 @@ import pytest
 from cassandra_spec.rtl.encode.regions import EncoderRegions
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.verif.tools.runner import run_suite
+from tests.marks import exhaustive
 
 BUILD = Path(__file__).parents[2] / "build" / "suites"
 
 CONFIGURATIONS = (
-    EncoderConfig(lanes=16, codebook=16, window=2, segment=512, group=256),
+    exhaustive(EncoderConfig(lanes=16, codebook=16, window=2, segment=512, group=256)),
     EncoderConfig(lanes=16, codebook=16, window=2, segment=512, group=256, values_per_cycle=4),
     EncoderConfig(lanes=8, codebook=32, window=3, segment=256, group=256),
-    EncoderConfig(lanes=32, codebook=32, window=1, segment=1024, group=256),
+    exhaustive(EncoderConfig(lanes=32, codebook=32, window=1, segment=1024, group=256)),
 )
 VARIABLES = ("lanes", "pace", "codebook", "window", "segment")
 

@@ -19,8 +19,8 @@ from cassandra_spec.verif.decoder.jobs import jobs_of, mixed_jobs, with_long_boo
 from cassandra_spec.verif.library.coverage import Coverage
 from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.payloads import directed, random_format
+from tests.marks import exhaustive
 from tests.verif.test_decoder_bulk import (
-    LANES,
     check,
     check_faults,
     check_flips,
@@ -31,6 +31,7 @@ from tests.verif.test_decoder_bulk import (
 )
 
 pytestmark = pytest.mark.slow
+LANES = (exhaustive(8), 16, exhaustive(32))
 
 
 @functools.cache

@@ -22,12 +22,13 @@ from cassandra_spec.verif.library.coverage import Coverage
 from cassandra_spec.verif.library.packets import region_packet
 from cassandra_spec.verif.library.payloads import Payload, directed, gaussian, random_format
 from cassandra_spec.verif.library.tracing import Packets, Ready, run
+from tests.marks import exhaustive
 from tests.verif.test_decoder_bulk import check, check_faults, traffic_of
 
 # Each range once, and each number of lanes: the decoders of all t have the crossings of both.
 CONFIGS = [
-    DecoderConfig(lanes=16, truncated=(4, 4)),
-    DecoderConfig(lanes=32, truncated=(4, 7)),
+    exhaustive(DecoderConfig(lanes=16, truncated=(4, 4))),  # SMALL has one t, too
+    exhaustive(DecoderConfig(lanes=32, truncated=(4, 7))),
     DecoderConfig(lanes=8, truncated=(2, 5)),
     DecoderConfig(lanes=16, truncated=(0, 0)),
     DecoderConfig(lanes=8, truncated=(3, 6), target_rate="full"),

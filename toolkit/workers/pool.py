@@ -78,19 +78,34 @@ class Workers:
             return
         pending: deque[Future[_Result]] = deque()
         for item in items:
-            with _interrupts_deferred():  # workers that start now inherit this
-                pending.append(self._pool.submit(function, item))
+            pending.append(_submit(self._pool, function, item))
             if len(pending) >= _AHEAD * self.jobs:
                 yield _result(pending.popleft())
         while pending:
             yield _result(pending.popleft())
 
 
+_KILLED = "a worker process was killed (is there enough memory?)"
+
+
+def _submit(pool: Executor, function: Callable[[_Item], _Result], item: _Item) -> Future[_Result]:
+    try:
+        with _interrupts_deferred():  # workers that start now inherit this
+            return pool.submit(function, item)
+    except BrokenProcessPool as error:
+        raise CassandraError(_KILLED) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        # the pool breaks right now, and its pipe is closed
+        raise CassandraError(_KILLED) from error
+
+
 def _result(future: Future[_Result]) -> _Result:
     try:
         return future.result()
     except BrokenProcessPool as error:
-        raise CassandraError("a worker process was killed (is there enough memory?)") from error
+        raise CassandraError(_KILLED) from error
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def test_a_worker_answers_and_is_stopped_between_its_turns() -> None:
         assert worker.resident > 1_000_000
         for prompt in ([1, 2], [3]):
             assert worker.ask({"prompt": prompt}) == {"tokens": prompt}
-            for _ in range(1000):  # the signal takes its time
+            for _ in range(10_000):  # the signal takes its time
                 if state(worker) == "T":
                     break
                 time.sleep(0.01)

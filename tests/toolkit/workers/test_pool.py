@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -7,7 +8,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -58,6 +62,26 @@ def test_a_killed_worker_is_an_error() -> None:
         list(workers.map(die, range(3)))
 
 
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (BrokenProcessPool("it is broken"), "a worker process was killed"),
+        (OSError("handle is closed"), "a worker process was killed"),
+        (OSError(errno.EAGAIN, "no more processes"), "no more processes"),
+    ],
+)
+def test_a_pool_that_breaks_while_it_takes_an_item_is_an_error(
+    error: Exception, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def submit(*_: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", submit)
+    expected = OSError if "no more" in message else CassandraError
+    with Workers(2) as workers, pytest.raises(expected, match=message):
+        list(workers.map(square, range(3)))
+
+
 def test_jobs_must_be_positive() -> None:
     with pytest.raises(CassandraError, match="jobs must be at least 1, not 0"):
         Workers(0)
@@ -76,11 +100,10 @@ if __name__ == "__main__":
 
 def is_running(process: int) -> bool:
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # it may end while the file is read
         return False
-    state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    return state != "Z"
+    return text.rsplit(")", 1)[1].split()[0] != "Z"
 
 
 def test_workers_end_with_their_parent() -> None:
@@ -91,7 +114,7 @@ def test_workers_end_with_their_parent() -> None:
         assert workers
         assert all(map(is_running, workers))
         parent.kill()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while any(map(is_running, workers)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(is_running, workers))
