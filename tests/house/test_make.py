@@ -32,6 +32,7 @@ TARGETS = [
     "fpga",
     "equivalence",
     "soc",
+    "soc-fpga",
     "formal",
     "axi-rules",
     "coverage",
