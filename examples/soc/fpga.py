@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.synth.fpga.__main__ import nextpnr
+from cassandra_spec.synth.fpga.__main__ import mhz_of, nextpnr
 from cassandra_spec.synth.timing import find_tool
 from cassandra_spec.toolkit import flags
 from cassandra_spec.toolkit.documents import publish
@@ -72,13 +72,11 @@ def _run(args: argparse.Namespace) -> int:
     for title, command in steps.items():
         print(f"{title} ...", flush=True)
         run_program(command, gateware, error=CassandraError, title=title)
-    table = markdown(
-        json.loads((gateware / "cells.json").read_text()),
-        json.loads((gateware / "report.json").read_text()),
-        tops,
-    )
-    tools = ", ".join(versions(yosys, placer))
-    publish(f"{table}\n\n{tools}; {datetime.date.today()}\n", args.document, "soc-fpga")
+    stat, report = ((gateware / name).read_text() for name in ("cells.json", "report.json"))
+    clock = f"Clock: {mhz_of(report):.1f} MHz, asked for {args.clock} MHz with seed {args.seed}."
+    made = f"{', '.join(versions(yosys, placer))}; {datetime.date.today()}"
+    text = f"{table(json.loads(stat), json.loads(report), tops)}\n\n{clock} {made}\n"
+    publish(text, args.document, "soc-fpga")
     return 0
 
 
@@ -112,14 +110,8 @@ def script(litex: str, tops: Sequence[str]) -> str:
     return "\n".join([*reads, *steps]) + "\n"
 
 
-def markdown(stat: Mapping, report: Mapping, tops: Iterable[str]) -> str:
-    """Format the cells of both tops and of the SoC, what nextpnr placed, and the clock.
-
-    Raises CassandraError unless nextpnr reports the SoC's clock.
-    """
-    clocks = [clock for name, clock in report["fmax"].items() if name.endswith("sys_clk")]
-    if len(clocks) != 1:
-        raise CassandraError(f"nextpnr must report one clock sys_clk, not {len(clocks)}")
+def table(stat: Mapping, report: Mapping, tops: Iterable[str]) -> str:
+    """Format the cells of both tops and of the SoC, and what nextpnr placed."""
     cells = {name.lstrip("\\"): taken(module) for name, module in stat["modules"].items()}
     ours = [cells[top] for top in tops]
     whole = [sum(column) for column in zip(*cells.values(), strict=True)]
@@ -133,9 +125,7 @@ def markdown(stat: Mapping, report: Mapping, tops: Iterable[str]) -> str:
         ["device", *(one["available"] for one in placed)],
         ["share of the device", *(_percent(one["used"], one["available"]) for one in placed)],
     ]
-    clock = clocks[0]
-    mhz = f"Clock of the SoC: {clock['achieved']:.1f} MHz, asked for {clock['constraint']:.1f} MHz."
-    return f"{markdown_table(['LFE5U-85F', *RESOURCES], rows)}\n\n{mhz}"
+    return markdown_table(["LFE5U-85F", *RESOURCES], rows)
 
 
 def _percent(part: int, whole: int) -> str:
