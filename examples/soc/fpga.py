@@ -129,7 +129,7 @@ def table(stat: Mapping, report: Mapping, tops: Iterable[str]) -> str:
 
 
 def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / max(whole, 1):.0f} %"
+    return f"{100 * part / max(whole, 1):.0f}%"
 
 
 def taken(module: Mapping) -> list[int]:

@@ -37,10 +37,10 @@ def test_reports_become_a_table() -> None:
         ["decoder", "100", "20", "2", "0"],
         ["encoder", "210", "0", "0", "0"],
         ["SoC, with both", "400", "80", "10", "4"],
-        ["share of both", "78 %", "25 %", "20 %", "0 %"],
+        ["share of both", "78%", "25%", "20%", "0%"],
         ["placed SoC", "410", "80", "10", "4"],
         ["device", "1000", "1000", "20", "16"],
-        ["share of the device", "41 %", "8 %", "50 %", "25 %"],
+        ["share of the device", "41%", "8%", "50%", "25%"],
     ]
 
 
