@@ -54,6 +54,35 @@ def test_yosys_reads_all_that_litex_names_and_counts_the_tops_apart() -> None:
     assert lines.index("flatten") > next(at for at, line in enumerate(lines) if "stat" in line)
 
 
+def test_the_document_gets_table_clock_and_versions(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    program = tmp_path / "tool"
+    program.write_text("#!/bin/sh\necho 'Yosys 0.23 (nextpnr-0.11.1)'\n")
+    program.chmod(0o755)
+    document = tmp_path / "page.md"
+    document.write_text("<!-- soc-fpga -->\n<!-- /soc-fpga -->\n")
+
+    def write_verilog(out: Path, segment: int, mhz: int) -> Path:
+        assert (segment, mhz) == (4096, 50)
+        for top in TOPS:
+            (out / "rtl" / top).mkdir(parents=True)
+            (out / "rtl" / top / f"{top}.v").touch()
+        (out / "board.ys").write_text("read_verilog board.v\n")
+        (out / "cells.json").write_text(json.dumps(STAT))
+        (out / "report.json").write_text(json.dumps(REPORT))
+        return out
+
+    monkeypatch.setattr(fpga, "write_verilog", write_verilog)
+    monkeypatch.setattr(fpga, "find_tool", lambda _: str(program))
+    monkeypatch.setattr(fpga, "nextpnr", lambda _: str(program))
+    assert fpga.main(["--out", str(tmp_path / "out"), "--document", str(document)]) == 0
+    page, printed = document.read_text(), capsys.readouterr()
+    assert fpga.table(STAT, REPORT, TOPS) in page
+    assert "Clock: 41.3 MHz, asked for 50 MHz with seed 1. Yosys 0.23, nextpnr 0.11.1, " in page
+    assert "nextpnr places and routes it" in printed.err
+
+
 def test_a_missing_yosys_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
