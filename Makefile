@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test test-all test-exhaustive lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence soc formal axi-rules coverage soft-errors mutants mutate clients wheel clean
+.PHONY: help setup sim test test-all test-exhaustive lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence soc soc-fpga formal axi-rules coverage soft-errors mutants mutate clients wheel clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -131,6 +131,9 @@ equivalence: $(STAMP) ## Prove that mapped decoders compute what their Verilog s
 
 soc: $(STAMP) ## Boot a LiteX SoC whose firmware uses decoder and encoder by DMA (Debian: gcc-riscv64-unknown-elf, picolibc-riscv64-unknown-elf, libevent-dev, libjson-c-dev; QUICK=1: fewer values).
 	$(PY) -m examples.soc.run --out $(BUILD)/soc $(if $(quick),--quick) $(ARGS)
+
+soc-fpga: $(STAMP) ## Place and route that SoC for a ULX3S board (Debian: yosys; LiteX and nextpnr get environments of their own).
+	$(PY) -m examples.soc.fpga --out $(BUILD)/soc-fpga $(ARGS)
 
 formal: $(STAMP) ## Prove claims about the gateware (Debian: yosys; ARGS="NAMES").
 	$(PY) -m cassandra_spec.verif.formal --out $(BUILD)/formal $(ARGS)

@@ -88,6 +88,16 @@ def cell_areas(text: str) -> tuple[dict[str, float], frozenset[str]]:
     return areas, frozenset(flip_flops)
 
 
+def find_tool(tool: str) -> str:
+    """Return a tool's path; raises CassandraError if it is not on PATH."""
+    program = shutil.which(tool)
+    if program is None:
+        raise CassandraError(
+            f"{tool} must be on PATH, not absent (Debian: apt install {_PACKAGES[tool]})"
+        )
+    return program
+
+
 def run_tool(
     tool: str,
     arguments: list[str],
@@ -99,13 +109,8 @@ def run_tool(
 
     Raises CassandraError if the tool is missing or ends with another status than those allowed.
     """
-    program = shutil.which(tool)
-    if program is None:
-        raise CassandraError(
-            f"{tool} must be on PATH, not absent (Debian: apt install {_PACKAGES[tool]})"
-        )
     return run_program(
-        [program, *arguments], folder, error=CassandraError, limit=limit, statuses=statuses
+        [find_tool(tool), *arguments], folder, error=CassandraError, limit=limit, statuses=statuses
     )
 
 

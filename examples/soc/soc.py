@@ -41,30 +41,12 @@ _IO = [
 ]
 
 
-class Soc(SoCCore):
-    """The SoC; ``tops`` has a folder of ``casspec rtl`` for the decoder and one for the encoder."""
+class Devices(SoCCore):
+    """An SoC that can have decoder and encoder, and DMAs for their values."""
 
-    def __init__(self, tops: Path, ram: int, firmware: list, memory: list) -> None:
-        platform = SimPlatform("SIM", _IO)
-        super().__init__(
-            platform,
-            clk_freq=CLOCK,
-            cpu_type="vexriscv",
-            uart_name="sim",
-            ident="",
-            integrated_rom_size=0x8000,
-            integrated_rom_init=firmware,
-            integrated_sram_size=0x2000,
-            integrated_main_ram_size=ram,
-            integrated_main_ram_init=memory,
-            bus_timeout=TIMEOUT,
-        )
-        self.crg = CRG(platform.request("sys_clk"))
+    def add_devices(self, tops: Path) -> None:
+        """Add both; ``tops`` has a folder of ``casspec rtl`` for each."""
         self.reset_devices = CSRStorage(1, description="hold decoder and encoder in reset")
-        self.finish = CSRStorage(1, description="end the simulation")
-        self.sync += If(self.finish.re, Finish())
-        for name, address in ERRORS.items():
-            self.add_constant(f"{name}_BASE", address)
         self._take_values(self._add_device(tops, "decoder", "m_axis_values"))
         self._give_values(self._add_device(tops, "encoder", "s_axis_values"))
 
@@ -140,6 +122,32 @@ class Soc(SoCCore):
             self.wide.source.connect(values),
         ]
         self.bus.add_master("reader", master=bus)
+
+
+class Soc(Devices):
+    """The SoC for simulation, with the devices in ``tops``."""
+
+    def __init__(self, tops: Path, ram: int, firmware: list, memory: list) -> None:
+        platform = SimPlatform("SIM", _IO)
+        super().__init__(
+            platform,
+            clk_freq=CLOCK,
+            cpu_type="vexriscv",
+            uart_name="sim",
+            ident="",
+            integrated_rom_size=0x8000,
+            integrated_rom_init=firmware,
+            integrated_sram_size=0x2000,
+            integrated_main_ram_size=ram,
+            integrated_main_ram_init=memory,
+            bus_timeout=TIMEOUT,
+        )
+        self.crg = CRG(platform.request("sys_clk"))
+        self.finish = CSRStorage(1, description="end the simulation")
+        self.sync += If(self.finish.re, Finish())
+        for name, address in ERRORS.items():
+            self.add_constant(f"{name}_BASE", address)
+        self.add_devices(tops)
 
 
 def _channel_signals(ports: dict, prefix: str, bus: object) -> dict:

@@ -33,6 +33,7 @@ TARGETS = [
     "fpga",
     "equivalence",
     "soc",
+    "soc-fpga",
     "formal",
     "axi-rules",
     "coverage",
