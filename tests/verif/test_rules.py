@@ -10,7 +10,7 @@ import pytest
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.verif.mutation.catalogue import mutations
 from cassandra_spec.verif.rules.__main__ import PLANTED, main
-from cassandra_spec.verif.rules.proofs import TOPS
+from cassandra_spec.verif.rules.proofs import PROOFS, TOPS
 from cassandra_spec.verif.rules.situations import situations
 from cassandra_spec.verif.rules.sva import properties_of, rewrite, without_properties
 from cassandra_spec.verif.rules.watched import CHANNELS, WATCHED, watched
@@ -130,6 +130,7 @@ def test_the_situations_cover_what_the_page_names(name: str) -> None:
 
 def test_planted_faults_exist() -> None:
     assert len(mutations(list(PLANTED))) == len(PLANTED)
+    assert set(PLANTED.values()) <= {proof.name for proof in PROOFS}
 
 
 def test_another_folder_is_no_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

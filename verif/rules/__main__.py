@@ -26,19 +26,25 @@ from cassandra_spec.toolkit.running import CommandParser, integer, run_command
 from cassandra_spec.toolkit.tables import text_table
 from cassandra_spec.verif.mutation.catalogue import mutations
 from cassandra_spec.verif.mutation.trial import copied, plant
-from cassandra_spec.verif.rules.proofs import PROOFS, TOPS, Proof, Rules, prove_rules, unreached
+from cassandra_spec.verif.rules.proofs import (
+    FRAMES,
+    PROOFS,
+    TOPS,
+    Proof,
+    Rules,
+    prove_rules,
+    unreached,
+)
 
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
-PLANTED = (
-    "read_master.address_replaced_while_it_waits",
-    "read_master.border_one_word_late",
-    "axi.bursts_that_wrap",
-    "register_file.read_response_replaced",
-)
-"""Faults of ``mutation/faults.toml`` that break a rule on a port of the decoder."""
-
-_FRAMES = 24
-"""Cycles in which a rule is broken: the first burst is asked for after 16."""
+PLANTED = {
+    "read_master.address_replaced_while_it_waits": "decoder",
+    "read_master.border_one_word_late": "decoder",
+    "axi.bursts_that_wrap": "decoder",
+    "register_file.read_response_replaced": "decoder",
+    "write_master.border_one_word_late": "encoder_border",
+}
+"""Faults of ``mutation/faults.toml`` that break a rule, and the proof that each refutes."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -114,16 +120,16 @@ def _find_planted(checkout: Path, out: Path) -> int:
 
 
 def _finds(name: str, checkout: Path, out: Path) -> bool:
-    """Return True if the rules refute a decoder with a fault."""
+    """Return True if the rules refute a top with a fault."""
     (mutation,) = mutations([name])
     with tempfile.TemporaryDirectory() as folder:
         tree = copied(Path(folder))
         plant(mutation, tree)
-        module = [sys.executable, "-m", "cassandra_spec.verif.rules", "--proof", "decoder"]
+        module = [sys.executable, "-m", "cassandra_spec.verif.rules", "--proof", PLANTED[name]]
         places = ["--rules", str(checkout), "--out", str(out)]
         environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
         run = subprocess.run(
-            [*module, *places, "--frames", str(_FRAMES)],
+            [*module, *places, "--frames", str(FRAMES)],
             cwd=tree,
             env=environment,
             capture_output=True,

@@ -27,8 +27,8 @@ DECODER = DmaConfig(
 _LOW_POWER = "amba_axi4_low_power_interface.sv"  # no top has this interface
 _BORDER = "t:$assert c:*BOUNDARY_4KB %i"
 _SECONDS = 3600
-_FRAMES = 48
-"""Cycles of bounded proofs and of the search for situations: the encoder writes after 40."""
+FRAMES = 48
+"""Cycles of bounded proofs and searches; the encoder writes after 40."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ PROOFS = (
         name="encoder_border",
         top=encoder,
         method="bounded",
-        depth=_FRAMES,
+        depth=FRAMES,
         removed="t:$assert c:*BOUNDARY_4KB %d",
     ),
 )
@@ -137,7 +137,7 @@ def unreached(name: str, rules: Rules, yosys: str, folder: Path) -> tuple[list[s
     _elaborate(top, list(named.values()), rules, yosys, folder, "chformal -assert -remove; ")
     read = "read_rtlil claim.il; hierarchy -check -top claim; proc; flatten; opt_clean"
     run_program(["yosys", "-q", "-p", f"{read}; {GATES}"], folder, error=CassandraError)
-    search = f"read_aiger claim.aig; fold; bmc3 -a -F {_FRAMES} -T {_SECONDS}"
+    search = f"read_aiger claim.aig; fold; bmc3 -a -F {FRAMES} -T {_SECONDS}"
     log = run_program(["yosys-abc", "-c", search], folder, error=CassandraError)
     found = {int(number) for number in re.findall(r"^Output +(\d+) was asserted", log, re.M)}
     return [text for place, text in enumerate(named) if place not in found], len(named)
