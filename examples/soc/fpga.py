@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
-from cassandra_spec.synth.fpga.__main__ import mhz_of, nextpnr
+from cassandra_spec.synth.fpga.nextpnr import mhz_of, nextpnr
 from cassandra_spec.synth.timing import find_tool
 from cassandra_spec.toolkit import flags
 from cassandra_spec.toolkit.documents import publish

