@@ -57,13 +57,16 @@ def prepare(
 
 
 def open_turns(bench: Bench, source: Source, name: Path = Path("turns.jsonl")) -> Turns:
-    """Open the turns of a file in the folder, with the same model, prompts and settings.
+    """Open the turns of a file in the folder, with the same model, prompts, settings and checkout.
 
     Raises:
         CassandraError: those that are there are of other ones.
     """
     names = ("rounds", "stops", "max_tokens", "slow_tokens", "threads", "context")
     about = {"model": fingerprint(source), **{name: getattr(bench, name) for name in names}}
+    checkouts = {str(each.checkout) for each in bench.contenders if each.checkout}
+    if checkouts:
+        about["beside"] = sorted(checkouts)
     return Turns(bench.folder / name, about)
 
 

@@ -55,8 +55,10 @@ def test_contenders_take_turns_and_a_run_goes_on(
     assert (tmp_path / "f.svg").stat().st_size > 1000
     assert main([*flags, "--quiet"]) == 0  # nothing is left to do
     assert re.findall("ready", capsys.readouterr().err) == []
-    assert main([*flags, "--threads", "2"]) == 2
-    assert "must be of the same model, prompts and settings" in capsys.readouterr().err
+    (tmp_path / "other/cassandra_spec/native").mkdir(parents=True)
+    for changed in (["--threads", "2"], ["--beside", str(tmp_path / "other")]):
+        assert main([*flags, *changed]) == 2
+        assert "must be of the same model, prompts and settings" in capsys.readouterr().err
 
 
 @pytest.mark.slow
