@@ -83,7 +83,7 @@ class FixedPolicy:
 class _Mean:
     """Exponentially weighted mean over cases, with a prior.
 
-    Each round multiplies the sums by ``DECAY``, even without cases of its own. The prior counts
+    Each call of ``add`` multiplies the sums by ``DECAY``, even without cases. The prior counts
     as ``weight`` constant cases of value ``prior``. An estimate that stops all drafting therefore
     fades within some dozens of rounds, and drafting is tried again.
     """
@@ -104,7 +104,10 @@ class _Mean:
 
 
 class _Fill:
-    """Mean nodes that fill the rows after a chain, and mean accepted ones, by place after it."""
+    """Mean nodes that fill the rows after a chain, and mean accepted ones, by place after it.
+
+    A mean changes in rounds that may fill its row; others do not fade what was learned.
+    """
 
     def __init__(self, places: int) -> None:
         self._added = [_Mean(0.4) for _ in range(places)]
