@@ -59,10 +59,10 @@ sim: $(STAMP) ## Run the main job: cocotb suites, then a real model through form
 test: $(STAMP) ## Run the tests that are not marked slow, in about ten minutes (ARGS="..." for pytest, SEED=n or random).
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: $(STAMP) ## Run all tests that are not marked exhaustive, in about half an hour (ARGS and SEED as for `make test`).
+test-all: $(STAMP) ## Run all tests that are not marked exhaustive (ARGS and SEED as for `make test`).
 	$(PYTEST) -m "not exhaustive" $(ARGS)
 
-test-exhaustive: $(STAMP) ## Run all tests, those of more sizes of the gateware too, in about an hour (before a release).
+test-exhaustive: $(STAMP) ## Run all tests, those of more sizes of the gateware too (before a release).
 	$(PYTEST) $(ARGS)
 
 lint: verilog ## Check style and types, and every exported top with Verilator's -Wall.
