@@ -2,7 +2,7 @@
 //
 // An arithmetic A defines the multiplications:
 //   Query, Weight              types of an element of a query, and of a weight
-//   kQueries, kBlocks, kVectors  sizes of the inner loops, limited by registers
+//   kQueries, kBlocks<N>, kVectors<N>  sizes of the inner loops for N queries, limited by registers
 //   score<N, B>(...)           scores of N queries at B blocks
 //   blend<N, V>(...)           weighted sums of V vectors of 16 dimensions, for N queries
 //   soften(...)                scores of a query to weights
@@ -21,16 +21,19 @@ namespace {
 
 template <int N> using Count = std::integral_constant<int, N>;
 
-// Call f(Count<n>, start) for runs of `Most` items, and for the remainder.
+// Call f(Count<n>) with the number of 1..Most that equals n.
+template <int Most, class F> inline void with_count(int n, F f) {
+    if constexpr (Most > 1)
+        if (n < Most) return with_count<Most - 1>(n, f);
+    f(Count<Most>());
+}
+
+// Call f(Count<n>, start) for the fewest runs of at most `Most` items, of nearly equal lengths.
 template <int Most, class F> inline void in_runs(int count, F f) {
-    int start = 0;
-    for (; start + Most <= count; start += Most) f(Count<Most>(), start);
-    if constexpr (Most > 1) {
-        const auto rest = [&](auto self, auto n) {
-            if (count - start == decltype(n)::value) return f(n, start);
-            if constexpr (decltype(n)::value > 1) self(self, Count<decltype(n)::value - 1>());
-        };
-        rest(rest, Count<Most - 1>());
+    for (int start = 0, left = (count + Most - 1) / Most; left; --left) {
+        const int n = (count - start + left - 1) / left;
+        with_count<Most>(n, [&](auto number) { f(number, start); });
+        start += n;
     }
 }
 
@@ -76,7 +79,7 @@ void blend_span(const Queries<A>& q, const uint16_t* values, int origin, Span sp
     in_runs<A::kQueries>(q.count, [&](auto n, int start) {
         constexpr int N = decltype(n)::value;
         const size_t apart = static_cast<size_t>(SUMMARY) + q.padded;
-        in_runs<A::kVectors>(q.padded / 16, [&](auto v, int vector) {
+        in_runs<A::template kVectors<N>>(q.padded / 16, [&](auto v, int vector) {
             A::template blend<N, decltype(v)::value>(
                 q.weights + start * CHUNK + first, from + 32 * vector, q.padded, span.last - first,
                 q.blends + start * apart + 16 * vector, apart, start ? 0 : q.ahead);

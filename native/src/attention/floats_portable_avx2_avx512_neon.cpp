@@ -13,11 +13,13 @@ struct Floats {
     using Weight = float;
 
 #if defined(__AVX512F__)
-    static constexpr int kQueries = 6, kVectors = 4;
-    template <int N> static constexpr int kBlocks = N <= 3 ? 2 : 4;
+    static constexpr int kQueries = 12;
+    template <int N> static constexpr int kBlocks = N <= 3 || N > 6 ? 2 : 4;
+    template <int N> static constexpr int kVectors = N > 6 ? 2 : 4;
 #else
-    static constexpr int kQueries = 3, kVectors = 1;
+    static constexpr int kQueries = 3;
     template <int N> static constexpr int kBlocks = 1;
+    template <int N> static constexpr int kVectors = 1;
 #endif
 
     static float* weights(const ChunkJob& job) { return job.scores; }

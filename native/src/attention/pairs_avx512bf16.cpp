@@ -38,8 +38,9 @@ struct Pairs {
     using Query = uint16_t;
     using Weight = uint16_t;
 
-    static constexpr int kQueries = 6, kVectors = 4;
+    static constexpr int kQueries = 6;
     template <int N> static constexpr int kBlocks = N <= 3 ? 2 : 4;
+    template <int N> static constexpr int kVectors = 4;
 
     static uint16_t* weights(const ChunkJob& job) { return job.weights; }
 

@@ -219,6 +219,24 @@ template <int Half> static inline V16 load_half(const uint16_t* p) {
 }
 
 // Return the sum of the lanes: halves are added, then quarters, and so on.
+static inline float sum(V16 a);
+// Return the largest lane.
+static inline float largest(V16 a);
+
+#if defined(__AVX512F__)
+
+template <class Op> static inline float fold(V16 a, Op op) {
+    a = op(a, {_mm512_shuffle_f32x4(a.v, a.v, 0x4E)});
+    a = op(a, {_mm512_shuffle_f32x4(a.v, a.v, 0xB1)});
+    a = op(a, {_mm512_permute_ps(a.v, 0x4E)});
+    a = op(a, {_mm512_permute_ps(a.v, 0xB1)});
+    return _mm512_cvtss_f32(a.v);
+}
+static inline float sum(V16 a) { return fold(a, add); }
+static inline float largest(V16 a) { return fold(a, max); }
+
+#else
+
 static inline float sum(V16 a) {
     float lane[16];
     store(lane, a);
@@ -226,7 +244,6 @@ static inline float sum(V16 a) {
         for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
     return lane[0];
 }
-
 static inline float largest(V16 a) {
     float lane[16];
     store(lane, a);
@@ -234,6 +251,8 @@ static inline float largest(V16 a) {
     for (int i = 1; i < 16; ++i) found = lane[i] > found ? lane[i] : found;
     return found;
 }
+
+#endif
 
 // Return e^x within about 2 units in the last place. x below -87 gives about 1e-38. NaN gives NaN,
 // because min and max return their second argument if one is NaN.

@@ -11,7 +11,7 @@ namespace CASSANDRA_ISA {
 namespace {
 
 struct Wide : WholeTiles {
-    static constexpr int kRows = 4, kCodeRows = 8;
+    static constexpr int kRows = 8, kCodeRows = 8;
 
     using F = __m512;
     using I = __m512i;
