@@ -74,11 +74,11 @@ class _Time(NamedTuple):
 class _PassTimes:
     """Recent pass times of one model.
 
-    The estimate for r rows is the recent time of passes over r rows: a running mean, whose first
-    case is the estimate before any of them. Single slow passes count little. If the last ``KEPT``
-    rounds had no pass of r rows, the time is interpolated between fewer and more rows. A row count
-    (or drafting itself) that was slow once is therefore tried again. :class:`_Growth` scales times
-    measured with other row counts or positions.
+    The estimate for r rows is the recent time of passes over r rows: a running mean, in which the
+    estimate before any of them counts as half a pass. Single slow passes count little. If the last
+    ``KEPT`` rounds had no pass of r rows, the time is interpolated between fewer and more rows. A
+    row count (or drafting itself) that was slow once is therefore tried again. :class:`_Growth`
+    scales times measured with other row counts or positions.
     """
 
     RATE = 0.1
@@ -116,7 +116,7 @@ class _PassTimes:
         passes = self._times[rows].passes if rows in self._recent() else 0
         if before is not None:
             known = self._scaled(rows, rows, seen) if passes else before
-            bounded = known + max(self.RATE, 1 / (passes + 2)) * (bounded - known)
+            bounded = known + max(self.RATE, 1 / (passes + 1.5)) * (bounded - known)
         self._times[rows] = _Time(bounded, seen, self._rounds, passes + 1)
 
     def _recent(self) -> list[int]:
