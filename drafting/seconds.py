@@ -68,17 +68,15 @@ class _Time(NamedTuple):
     seconds: float
     seen: float  # positions
     round: int
-    passes: int  # measured so far
 
 
 class _PassTimes:
     """Recent pass times of one model.
 
-    The estimate for r rows is the recent time of passes over r rows: a running mean, in which the
-    estimate before any of them counts as half a pass. Single slow passes count little. If the last
-    ``KEPT`` rounds had no pass of r rows, the time is interpolated between fewer and more rows. A
-    row count (or drafting itself) that was slow once is therefore tried again. :class:`_Growth`
-    scales times measured with other row counts or positions.
+    The estimate for r rows is the recent time of passes over r rows; single slow passes count
+    little. If the last ``KEPT`` rounds had no pass of r rows, the time is interpolated between
+    fewer and more rows. A row count (or drafting itself) that was slow once is therefore tried
+    again. :class:`_Growth` scales times measured with other row counts or positions.
     """
 
     RATE = 0.1
@@ -103,21 +101,23 @@ class _PassTimes:
         """Load times of an earlier process, as if the last round had measured them."""
         self._growth.begin(growth)
         for rows, seen, seconds in times:
-            self._times[int(rows)] = _Time(seconds, seen, self._rounds, 1)
+            self._times[int(rows)] = _Time(seconds, seen, self._rounds)
 
     def add(self, rows: int, seen: float, seconds: float, guess: float | None = None) -> None:
         """Add the time of a pass over ``rows`` that attended to ``seen`` positions.
 
-        ``guess`` is the estimate before the first measurement.
+        The first time of all is averaged with a ``guess``.
         """
-        before = self.estimate(rows, seen) if self.known else guess
+        first = guess if not self.known else None
+        before = self.estimate(rows, seen) if first is None else first
         bounded = seconds if before is None else min(seconds, self.OUTLIER * before)
+        if first is not None:
+            bounded = (bounded + first) / 2
         self._growth.add(rows, seen, bounded)
-        passes = self._times[rows].passes if rows in self._recent() else 0
-        if before is not None:
-            known = self._scaled(rows, rows, seen) if passes else before
-            bounded = known + max(self.RATE, 1 / (passes + 1.5)) * (bounded - known)
-        self._times[rows] = _Time(bounded, seen, self._rounds, passes + 1)
+        if rows in self._recent():
+            known = self._scaled(rows, rows, seen)
+            bounded = known + self.RATE * (bounded - known)
+        self._times[rows] = _Time(bounded, seen, self._rounds)
 
     def _recent(self) -> list[int]:
         """Return the row counts of passes in recent rounds."""
