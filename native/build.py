@@ -1,7 +1,7 @@
 """Compile the native library at first use: sources in ``native/src``, one shared library.
 
 A source is compiled once for each instruction set in its path: ``codec/avx512/masked.cpp`` for
-AVX-512, ``codec/walk_portable_avx2.cpp`` twice, and any other for every processor. Objects are
+AVX-512, ``linear/neon_neonbf16.cpp`` twice, and any other for every processor. Objects are
 cached by a hash of their inputs, so only changed files are compiled again. Processes that need the
 library at the same time wait for the first one. A library appears under its name only when it is
 complete.
