@@ -1,7 +1,7 @@
 """Compile the native library at first use: sources in ``native/src``, one shared library.
 
 A source is compiled once for each instruction set in its path: ``codec/avx512/masked.cpp`` for
-AVX-512, ``codec/walk_portable_avx2.cpp`` twice, and any other for every processor. Objects are
+AVX-512, ``linear/neon_neonbf16.cpp`` twice, and any other for every processor. Objects are
 cached by a hash of their inputs, so only changed files are compiled again. Processes that need the
 library at the same time wait for the first one. A library appears under its name only when it is
 complete.
@@ -198,10 +198,12 @@ def read_sources() -> dict[str, str]:
     return texts | constants.generate()
 
 
-def _flags(toolchain: Toolchain, isa: str, sanitize: bool) -> tuple[str, ...]:
+def _flags(
+    toolchain: Toolchain, isa: str, sanitize: bool, sets: Flags | None = None
+) -> tuple[str, ...]:
     has = [f"-DCASSANDRA_HAVE_{name.upper()}" for name in toolchain.isas]
     mode = (_SANITISED if sanitize else _OPTIMISED).split()
-    return (*_COMMON.split(), *mode, *has, f"-DCASSANDRA_ISA={isa}", *ISA_FLAGS[isa])
+    return (*_COMMON.split(), *mode, *has, f"-DCASSANDRA_ISA={isa}", *(sets or ISA_FLAGS)[isa])
 
 
 def write_sources(texts: dict[str, str], folder: Path) -> None:
@@ -212,8 +214,16 @@ def write_sources(texts: dict[str, str], folder: Path) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def compilations(texts: dict[str, str], toolchain: Toolchain, sanitize: bool = False) -> list[Unit]:
-    """Return the units to compile: each source for each of its supported instruction sets."""
+def compilations(
+    texts: dict[str, str],
+    toolchain: Toolchain,
+    sanitize: bool = False,
+    sets: Flags | None = None,
+) -> list[Unit]:
+    """Return the units to compile: each source for each of its supported instruction sets.
+
+    ``sets`` are the flags of another machine.
+    """
     units = []
     for name in texts:
         if not name.endswith(".cpp"):
@@ -221,7 +231,7 @@ def compilations(texts: dict[str, str], toolchain: Toolchain, sanitize: bool = F
         parts = [part for file in _closure(name, texts) for part in (file, texts[file])]
         for isa in isas_of(name):
             if isa in toolchain.isas:
-                flags = (*_flags(toolchain, isa, sanitize), "-I.")
+                flags = (*_flags(toolchain, isa, sanitize, sets), "-I.")
                 key = _digest(toolchain.version, *toolchain.command, *flags, *parts)
                 object = f"{name.removesuffix('.cpp').replace('/', '-')}-{key}.o"
                 units.append(Unit(source=name, flags=flags, object=object))

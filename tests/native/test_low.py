@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cassandra_spec.drafting import LowDrafter, Node
 from cassandra_spec.drafting.low import BRANCHES
 from cassandra_spec.drafting.table import TRUST
+from cassandra_spec.native.arrays import Pointer, pointer
 from cassandra_spec.native.engine_binding import (
     MAX_GAMMA,
     SOURCES,
@@ -59,6 +60,11 @@ class DictTable:
         return made
 
 
+def held(array: NDArray[Any]) -> Pointer:
+    """Return the address of an array, which a library in another process takes, too."""
+    return pointer("array", array, array.dtype, *array.shape)
+
+
 def native_tree(
     context: list[int],
     table: DictTable,
@@ -71,7 +77,7 @@ def native_tree(
     arrays = table.orders()
     orders = (TableOrder * len(arrays))(
         *(
-            TableOrder(k.ctypes.data, t.ctypes.data, c.ctypes.data, len(k), order)
+            TableOrder(held(k).address, held(t).address, held(c).address, len(k), order)
             for order, k, t, c in arrays
         )
     )
@@ -79,15 +85,15 @@ def native_tree(
     tokens, ends, stop = (np.array(each, np.int32) for each in (context, tail, stops))
     out = (TreeNode * MAX_GAMMA)()
     count = engine_library().cassandra_low_tree(
-        tokens.ctypes.data,
+        held(tokens),
         len(tokens),
         orders,
         len(arrays),
-        flat.ctypes.data,
+        held(flat),
         len(flat),
-        ends.ctypes.data,
+        held(ends),
         len(ends),
-        ctypes.byref(TreeLimits(**limits, stops=stop.ctypes.data, stop_count=len(stop))),
+        ctypes.byref(TreeLimits(**limits, stops=held(stop).address, stop_count=len(stop))),
         out,
     )
     return [Node(n.token, n.parent, n.confidence, SOURCES[n.source]) for n in out[:count]]

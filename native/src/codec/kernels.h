@@ -121,7 +121,10 @@ namespace avx512 {
 extern const Kernels codec_kernels;
 extern const Walks codec_walks;
 }  // namespace avx512
-namespace neon = portable;  // compiled for the vectors of 64-bit Arm
+namespace neon {
+extern const Kernels codec_kernels;
+extern const Walks codec_walks;
+}  // namespace neon
 
 // Fast paths. Each decodes a whole segment, or returns false if the slow path must decode it (which
 // also finds any error). Regions have OVERRUN readable bytes beyond their size; `out` may be

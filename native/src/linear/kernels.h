@@ -93,6 +93,7 @@ struct WholeTiles {
     static constexpr int kParts = 1;                 // vectors of a tile
     static constexpr int32_t kCodeShift = 0;         // subtracted from codes before dot_u8
     static constexpr bool kMultipliesWords = false;  // without a conversion to floats
+    static constexpr bool kMultipliesPairs = false;  // of outputs by pairs of rows
     template <int R, int N> static constexpr int kTogether = N;  // parts that share loads of input
 };
 
@@ -272,6 +273,7 @@ struct Words {
 template <class V, int R, int N, int T, int BITS> struct Draft {
     static constexpr int kBytes = 64 * BITS, kWidth = 1;
     static constexpr int32_t kShift = V::kCodeShift;
+    static constexpr bool kPaired = V::kMultipliesPairs && R > 1;
     static constexpr bool kBiased = true;
 
     template <int p>
@@ -303,6 +305,7 @@ template <class V, int R, int N, int T, int BITS> struct Draft {
         CASSANDRA_UNROLL
         for (int part = 0; part < T; ++part)
             decode<p>(data + kPartBytes<V> * (first + part), low[part], high[part]);
+        if constexpr (kPaired) return pair_rows(sums, low, high, x, at + 2 * p);
         CASSANDRA_UNROLL
         for (int r = 0; r < R; ++r) {
             CASSANDRA_UNROLL
@@ -311,6 +314,23 @@ template <class V, int R, int N, int T, int BITS> struct Draft {
             CASSANDRA_UNROLL
             for (int part = 0; part < T; ++part)
                 sums[part][r] = V::dot_u8(sums[part][r], high[part], x[r][at + 2 * p + 1]);
+        }
+    }
+
+    // The first of two sums is of the first half of the outputs of a part and two rows.
+    static CASSANDRA_INLINE void pair_rows(typename V::I (&sums)[T][R], typename V::B (&low)[T],
+                                           typename V::B (&high)[T], const uint32_t* const* x,
+                                           int64_t at) {
+        CASSANDRA_UNROLL
+        for (int part = 0; part < T; ++part) V::pair_outputs(low[part], high[part]);
+        CASSANDRA_UNROLL
+        for (int r = 0; r < R; r += 2) {
+            const auto rows = V::load_rows(x[r] + at, x[r + 1] + at);
+            CASSANDRA_UNROLL
+            for (int part = 0; part < T; ++part) {
+                sums[part][r] = V::multiply_pairs(sums[part][r], low[part], rows);
+                sums[part][r + 1] = V::multiply_pairs(sums[part][r + 1], high[part], rows);
+            }
         }
     }
 
@@ -330,7 +350,7 @@ template <class V, int R, int N, int T> using Draft4 = Draft<V, R, N, T, 4>;
 template <class V, int R, int N, int T> struct Mx {
     static constexpr int kBytes = 576, kWidth = 2;
     static constexpr int32_t kShift = 0;
-    static constexpr bool kBiased = false;
+    static constexpr bool kBiased = false, kPaired = false;
 
     static CASSANDRA_INLINE void add(typename V::I (&sums)[T][R], const uint8_t*& data, int first,
                                      const uint32_t* const* x, int64_t at) {
@@ -362,6 +382,14 @@ template <class V, int R, int N, int T> struct Mx {
     }
 };
 
+// Return the units of sum `r`.
+template <class V, bool PAIRED> CASSANDRA_INLINE typename V::F unit_of(typename V::F unit, int r) {
+    if constexpr (PAIRED)
+        return r % 2 ? V::repeat_second_half(unit) : V::repeat_first_half(unit);
+    else
+        return unit;
+}
+
 // Multiply tiles of integers in groups of G features.
 template <class V, int G, template <class, int, int, int> class Block> struct Codes {
     static constexpr int kMostRows = V::kCodeRows;
@@ -370,12 +398,21 @@ template <class V, int G, template <class, int, int, int> class Block> struct Co
     static void tiles(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
         constexpr int kAll = N * V::kParts, T = V::template kTogether<R, N>;
         static_assert(kAll % T == 0, "all parts are multiplied");
-        using Form = Block<V, R, N, T>;
-        const uint32_t* x[R];
-        typename V::F total[kAll][R];
-        for (int r = 0; r < R; ++r) {
+        constexpr bool kPaired = Block<V, R, N, T>::kPaired;
+        constexpr int S = kPaired ? R + R % 2 : R;  // sums: an odd last row is there twice
+        using Form = Block<V, S, N, T>;
+        const auto of = [](const auto* of_rows, int r) {
+            if constexpr (kPaired)
+                return V::repeat_pair(of_rows + r / 2 * 2);
+            else
+                return of_rows[r];
+        };
+        const uint32_t* x[S];
+        typename V::F total[kAll][S];
+        for (int r = 0; r < S; ++r) {
+            const int own = row + (r < R ? r : R - 1);
             x[r] = reinterpret_cast<const uint32_t*>(static_cast<const uint8_t*>(job.x) +
-                                                     Form::kWidth * (row + r) * job.x_stride);
+                                                     Form::kWidth * own * job.x_stride);
             for (auto& part : total) part[r] = V::zero();
         }
         const typename V::I bias = V::integers(Form::kShift - job.bias);
@@ -390,10 +427,11 @@ template <class V, int G, template <class, int, int, int> class Block> struct Co
         for (int64_t group = 0; group < groups; ++group) {
             const uint8_t* start = data;
             for (int first = 0; first < kAll; first += T) {
-                typename V::I sums[T][R];
+                typename V::I sums[T][S];
                 CASSANDRA_UNROLL
-                for (int r = 0; r < R; ++r) {
-                    sums[0][r] = Form::kBiased ? V::multiply(bias, input_sums[r]) : V::integers(0);
+                for (int r = 0; r < S; ++r) {
+                    sums[0][r] =
+                        Form::kBiased ? V::multiply(bias, of(input_sums, r)) : V::integers(0);
                     CASSANDRA_UNROLL
                     for (int part = 1; part < T; ++part) sums[part][r] = sums[0][r];
                 }
@@ -406,9 +444,10 @@ template <class V, int G, template <class, int, int, int> class Block> struct Co
                     const int tile = (first + t) / V::kParts, part = (first + t) % V::kParts;
                     const typename V::F unit = V::units(units + 64 * tile + kLanes<V> * part);
                     CASSANDRA_UNROLL
-                    for (int r = 0; r < R; ++r)
-                        total[first + t][r] = V::multiply_add(V::scaled(sums[t][r], scales[r]),
-                                                              unit, total[first + t][r]);
+                    for (int r = 0; r < S; ++r)
+                        total[first + t][r] =
+                            V::multiply_add(V::scaled(sums[t][r], of(scales, r)),
+                                            unit_of<V, kPaired>(unit, r), total[first + t][r]);
                 }
             }
             at += 8 * Form::kWidth * (G / 32);
@@ -416,6 +455,9 @@ template <class V, int G, template <class, int, int, int> class Block> struct Co
             scales += kPanelRows;
             input_sums += kPanelRows;
         }
+        if constexpr (kPaired)
+            for (auto& sums : total)
+                for (int r = 0; r < S; r += 2) V::part_rows(sums[r], sums[r + 1]);
         CASSANDRA_UNROLL
         for (int r = 0; r < R; ++r)
             store_tiles<V, N>(y + (row + r) * job.y_stride, lanes,

@@ -2,8 +2,9 @@
 // eight rows fit in the registers.
 //
 // Armv8.2 multiplies signed bytes (sdot): codes are shifted by 128, which the bias of a sum undoes.
-// With I8MM it multiplies unsigned by signed ones (usdot), and with BF16 it adds products of words
-// (bfmlalb, bfmlalt), each rounded once as a fused multiply-add of floats is.
+// With I8MM it multiplies unsigned by signed ones (usdot), two outputs by two rows where there are
+// two (usmmla), and with BF16 it adds products of words (bfmlalb, bfmlalt), each rounded once as a
+// fused multiply-add of floats is.
 #include <arm_neon.h>
 
 #include "linear/kernels.h"
@@ -90,8 +91,35 @@ struct Quarters {
     static I dot_u8(I sum, B w, uint32_t x) {
         return vusdotq_s32(sum, vreinterpretq_u8_u16(w), vreinterpretq_s8_u32(vdupq_n_u32(x)));
     }
+
+    // A product of two outputs and two rows, of eight features each, has the rows of an output side
+    // by side.
+    static constexpr bool kMultipliesPairs = true;
+    static void pair_outputs(B& low, B& high) {
+        const uint32x4_t first = vreinterpretq_u32_u16(low), second = vreinterpretq_u32_u16(high);
+        low = vreinterpretq_u16_u32(vzip1q_u32(first, second));
+        high = vreinterpretq_u16_u32(vzip2q_u32(first, second));
+    }
+    static int8x16_t load_rows(const uint32_t* x, const uint32_t* y) {
+        return vcombine_s8(vreinterpret_s8_u32(vld1_u32(x)), vreinterpret_s8_u32(vld1_u32(y)));
+    }
+    static I multiply_pairs(I sum, B w, int8x16_t rows) {
+        return vusmmlaq_s32(sum, vreinterpretq_u8_u16(w), rows);
+    }
+    static I repeat_pair(const int32_t* p) { return vcombine_s32(vld1_s32(p), vld1_s32(p)); }
+    static F repeat_pair(const float* p) { return vcombine_f32(vld1_f32(p), vld1_f32(p)); }
+    static F repeat_first_half(F a) { return vzip1q_f32(a, a); }
+    static F repeat_second_half(F a) { return vzip2q_f32(a, a); }
+    static I multiply(I a, I b) { return vmulq_s32(a, b); }
+    static F scaled(I a, F b) { return vmulq_f32(vcvtq_f32_s32(a), b); }
+    static void part_rows(F& first, F& second) {
+        const F even = vuzp1q_f32(first, second);
+        second = vuzp2q_f32(first, second);
+        first = even;
+    }
 #else
     static constexpr int32_t kCodeShift = 128;
+    static constexpr bool kMultipliesPairs = false;
     static B shift_codes(B a) { return veorq_u16(a, vdupq_n_u16(0x8080)); }
     static I dot_u8(I sum, B w, uint32_t x) {
         return vdotq_s32(sum, vreinterpretq_s8_u16(w), vreinterpretq_s8_u32(vdupq_n_u32(x)));

@@ -29,12 +29,7 @@ REFERENCES = {"portable": "portable", "neon": "avx512", "neonbf16": "avx512"}
 SANITIZERS = ("LD_PRELOAD", "CASSANDRA_NATIVE_SANITIZE")
 """Variables of ``make sanitize``, whose libraries are for this machine's processor."""
 
-CHOSEN = {
-    "test_linear.py": "",
-    "test_attention.py": "",
-    "test_codec.py": "cause or any_shape or short_ways or single_segments",
-}
-"""Files of tests, and which of them run: the codec is the portable one on all instruction sets."""
+FILES = ("test_linear.py", "test_attention.py", "test_codec.py")
 
 absent = library.missing_program()
 needs_emulator = pytest.mark.skipif(absent is not None, reason=f"{absent} is not installed")
@@ -49,9 +44,9 @@ def emulate(*arguments: str) -> None:
 
 @pytest.mark.slow
 @needs_emulator
-@pytest.mark.parametrize("file", CHOSEN)
+@pytest.mark.parametrize("file", FILES)
 def test_kernels_pass_their_tests(file: str) -> None:
-    emulate("-q", "-x", f"tests/native/{file}", "-k", CHOSEN[file])
+    emulate("-q", "-x", f"tests/native/{file}")
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,12 @@
-// The walks without vectors.
+// The walks: without vectors, or with those of 64-bit Arm.
 #include "codec/kernels.h"
+
+#ifdef __ARM_FEATURE_DOTPROD
+#include "codec/neon/windows.h"
+#endif
 
 namespace cassandra::codec::CASSANDRA_ISA {
 namespace {
-
-template <int B> inline Widths widths_of(const uint8_t* windows, int n) {
-    int64_t bits = 0;
-    bool special = false;
-    for (int i = 0; i < n; ++i) {
-        bits += RESIDUE_WIDTH[windows[i]];
-        special |= windows[i] == 0 || windows[i] == ESCAPE_WINDOW;
-    }
-    return {bits, special};
-}
 
 template <int B>
 inline int64_t escapes_of(const uint8_t* windows, int n, const uint8_t* residue, int64_t bit) {
@@ -23,6 +17,18 @@ inline int64_t escapes_of(const uint8_t* windows, int n, const uint8_t* residue,
         bit += RESIDUE_WIDTH[windows[i]];
     }
     return escapes;
+}
+
+#ifndef __ARM_FEATURE_DOTPROD
+
+template <int B> inline Widths widths_of(const uint8_t* windows, int n) {
+    int64_t bits = 0;
+    bool special = false;
+    for (int i = 0; i < n; ++i) {
+        bits += RESIDUE_WIDTH[windows[i]];
+        special |= windows[i] == 0 || windows[i] == ESCAPE_WINDOW;
+    }
+    return {bits, special};
 }
 
 template <int B> inline Matches matches_of(const uint8_t* ranks, int n, int rank) {
@@ -49,6 +55,8 @@ class LowPlanes {
   private:
     const Params& p_;
 };
+
+#endif
 
 }  // namespace
 }  // namespace cassandra::codec::CASSANDRA_ISA
