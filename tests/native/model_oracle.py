@@ -21,6 +21,8 @@ from cassandra_spec.native.models.config import (
 )
 
 Reals = NDArray[np.float64]
+Seen = list[list[tuple[Reals, Reals]]]
+"""Keys and values of each layer and position."""
 
 CHUNK = 128
 """Positions whose softmax the engine computes together (attention.h)."""
@@ -55,11 +57,18 @@ class ModelOracle:
         self.sees: Callable[[int, int], bool] = lambda position, place: True
         self.tensors = {name: real(values.reshape(-1)) for name, values in tensors.items()}
 
-    def logits(self, tokens: Sequence[int]) -> Reals:
-        """Return the logits of all positions, [tokens, vocabulary]."""
-        config = self.config
-        seen: list[list[tuple[Reals, Reals]]] = [[] for _ in range(config.layers)]
-        return np.stack([self._position(token, at, seen) for at, token in enumerate(tokens)])
+    def logits(self, tokens: Sequence[int], seen: Seen | None = None) -> Reals:
+        """Return the logits of all positions, [tokens, vocabulary], behind those that are seen.
+
+        What the tokens leave for others to see is added to ``seen``.
+        """
+        seen = self.nothing() if seen is None else seen
+        start = len(seen[0])
+        return np.stack([self._position(token, at, seen) for at, token in enumerate(tokens, start)])
+
+    def nothing(self) -> Seen:
+        """Return what the first position sees."""
+        return [[] for _ in range(self.config.layers)]
 
     def _matrix(self, name: str, rows: int) -> Reals:
         return self.tensors[name].reshape(rows, -1)
@@ -83,7 +92,7 @@ class ModelOracle:
         scale = 1 / np.sqrt((x**2).mean(-1, keepdims=True) + self.config.epsilon)
         return x * scale * (self.tensors[name] + self.config.norm_offset)
 
-    def _position(self, token: int, at: int, seen: list[list[tuple[Reals, Reals]]]) -> Reals:
+    def _position(self, token: int, at: int, seen: Seen) -> Reals:
         config = self.config
         x = self._matrix(EMBEDDING, config.vocabulary)[token] * config.embedding_scale
         first, second = {
@@ -140,15 +149,14 @@ class ModelOracle:
         seen.append(tuple(map(rounded, own)))  # type: ignore[arg-type]
         window = config.windows[layer] or at + 1
         places = [place for place in range(max(0, at + 1 - window), at + 1) if self.sees(at, place)]
-        visible = [seen[place] for place in places]
+        keys, values = (np.stack([seen[place][which] for place in places]) for which in (0, 1))
         found = []
         for head, query in enumerate(queries):
             shared = head // (config.heads // config.kv_heads)
             query = rounded(query) if self.rounds_attention else query
-            scores = np.array([keys[shared] @ query for keys, _ in visible])
-            weights = self._weights(capped(scores, config.attention_cap), np.array(places))
-            values = np.stack([values[shared] for _, values in visible])
-            found.append(weights @ values / weights.sum())
+            scores = capped(keys[:, shared] @ query, config.attention_cap)
+            weights = self._weights(scores, np.array(places))
+            found.append(weights @ values[:, shared] / weights.sum())
         return self._product(layer, "self_attn.o_proj", rounded(np.concatenate(found)))
 
     def _feed_forward(self, layer: int, x: Reals) -> Reals:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +130,18 @@ def with_biases(config: ModelConfig, tensors: Tensors) -> Tensors:
     return tensors | extra
 
 
+@lru_cache(maxsize=1000)
+def _encoded(octets: bytes, format: Format) -> Packed:
+    return encode(np.frombuffer(octets, np.uint16), format)
+
+
+def encode_once(values: NDArray[np.uint16], format: Format) -> Packed:
+    """Return what golden encodes; many tests have the same models."""
+    return _encoded(values.tobytes(), format)
+
+
 def packed(
-    tensors: Tensors, format: Format = DRAFT, encoder: Callable[..., Packed] = encode
+    tensors: Tensors, format: Format = DRAFT, encoder: Callable[..., Packed] = encode_once
 ) -> dict[str, NDArray[np.uint16] | Packed]:
     """Return matrices packed, embeddings that are not the head and norms as they are."""
     done: dict[str, NDArray[np.uint16] | Packed] = dict(tensors)

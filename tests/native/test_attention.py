@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +16,15 @@ from cassandra_spec.golden import Format, decode_draft
 from cassandra_spec.golden.packed import Packed
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import MAX_ROWS, Row
+from cassandra_spec.native.library import rounds_attention
 from cassandra_spec.native.models.reading import read_model_config
 from cassandra_spec.native.sampling import sampled_rounds
-from tests.native.model_oracle import CHUNK, ModelOracle
+from tests.native.model_oracle import CHUNK, ModelOracle, Seen
 from tests.native.models import packed, small
 from tests.native.test_engine import make, require_close, require_same
 
 TOKENS = np.random.default_rng(7).integers(0, 97, 2 * CHUNK + 40).tolist()
+LONG = 2 * CHUNK + 31
 
 
 @pytest.mark.parametrize("size", [16, 40, 64, 80, 128, 256])
@@ -59,9 +64,10 @@ def test_bits_of_a_row_depend_on_its_path_alone(kind: str, threads: int, every_i
         make(config, packed(tensors), threads=threads) as engine,
         make(config, packed(tensors)) as alone,
     ):
-        for position in (CHUNK - 9, CHUNK - 1, CHUNK, 2 * CHUNK - 17, 2 * CHUNK + 5):
+        places = (0, CHUNK - 9, CHUNK - 1, CHUNK, 2 * CHUNK - 17, 2 * CHUNK + 5)
+        for before, position in itertools.pairwise(places):
             for each in (engine, alone):
-                each.forward(TOKENS[:position], last=0)
+                each.forward(TOKENS[before:position], before, last=0)
             rows = random_tree(rng, position)
             _, logits = engine.run_rows(rows, drawn=MAX_ROWS)
             for at in rng.choice(MAX_ROWS, 4, replace=False).tolist():
@@ -81,29 +87,45 @@ def test_prompts_have_the_same_bits_for_all_threads_and_passes(
             assert (engine.forward(TOKENS, rows=rows, last=20) == expected).all()
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen2"])
-@pytest.mark.parametrize(("window", "sinks"), [(32, 0), (100, 3), (128, 16), (200, 40), (None, 5)])
-def test_drafts_see_sinks_and_a_window(
-    kind: str, window: int | None, sinks: int, every_isa: str
-) -> None:
+def draft_model(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a config and packed tensors whose drafts take inputs in BF16."""
     config, tensors = small(kind)
-    whole = packed(tensors, Format(scheme="exact", truncated=2, group=32))  # inputs in BF16
+    return config, packed(tensors, Format(scheme="exact", truncated=2, group=32))
+
+
+@functools.cache
+def read_drafts(kind: str, rounds: bool) -> tuple[ModelOracle, Seen]:
+    """Return the naive model of drafts, and what it has seen of LONG tokens."""
+    config, whole = draft_model(kind)
     drafts = {
         name: decode_draft(tensor) if isinstance(tensor, Packed) else tensor
         for name, tensor in whole.items()
     }
     oracle = ModelOracle(read_model_config(config), drafts)
+    assert oracle.rounds_attention == rounds
+    seen = oracle.nothing()
+    oracle.logits(TOKENS[:LONG], seen)
+    return oracle, seen
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+@pytest.mark.parametrize(("window", "sinks"), [(32, 0), (100, 3), (128, 16), (200, 40), (None, 5)])
+def test_drafts_see_sinks_and_a_window(
+    kind: str, window: int | None, sinks: int, every_isa: str
+) -> None:
+    config, whole = draft_model(kind)
+    oracle, before = read_drafts(kind, rounds_attention())
     cache = DraftCache(window=window, sinks=sinks)
-    for position in (CHUNK + 1, 2 * CHUNK + 31):
-        seen = {place for run in cache.runs(position, 0, len(TOKENS)) for place in range(*run)}
-        oracle.sees = lambda at, place: at < position or place in seen  # noqa: B023
-        tokens = TOKENS[: position + 3]
-        expected = oracle.logits(tokens)[position:]
-        with make(config, whole, threads=2) as engine:
-            engine.forward(tokens[:position], draft=True, last=0)
-            found = engine.forward(tokens[position:], position, draft=True, draft_cache=cache)
+    with make(config, whole, threads=2) as engine:
+        for start, position in itertools.pairwise((0, CHUNK + 1, LONG)):
+            seen = {place for run in cache.runs(position, 0, len(TOKENS)) for place in range(*run)}
+            oracle.sees = lambda at, place: place in seen  # noqa: B023
+            rest = TOKENS[position : position + 3]
+            expected = oracle.logits(rest, [layer[:position] for layer in before])
+            engine.forward(TOKENS[start:position], start, draft=True, last=0)
+            found = engine.forward(rest, position, draft=True, draft_cache=cache)
             require_close(found, expected)
-            whole_cache = engine.forward(tokens[position:], position, draft=True)
+            whole_cache = engine.forward(rest, position, draft=True)
             assert np.array_equal(found, whole_cache) == (cache.start(position) == 0)
 
 

@@ -144,11 +144,11 @@ def test_rows_do_not_depend_on_each_other(
 def test_a_prompt_is_the_same_in_passes_of_any_number_of_rows(kind: str, every_isa: str) -> None:
     config, tensors = small(kind)
     prompt = [int(token) for token in np.random.default_rng(6).integers(0, 97, 150)]
-    for threads, target in SOME:
-        with make(config, packed(tensors), threads=threads, target=target, draft=False) as engine:
-            alone = engine.forward(prompt, rows=1, last=20)
-            for rows in (16, 17, 40, 128):
-                assert (engine.forward(prompt, rows=rows, last=20) == alone).all()
+    threads, target = SOME[[*KINDS].index(kind) % 2]  # in turn: the test above has both of each
+    with make(config, packed(tensors), threads=threads, target=target, draft=False) as engine:
+        alone = engine.forward(prompt, rows=1, last=20)
+        for rows in (16, 17, 40, 128):
+            assert (engine.forward(prompt, rows=rows, last=20) == alone).all()
 
 
 def test_threads_and_forms_of_the_target_change_nothing(every_isa: str) -> None:

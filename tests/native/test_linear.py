@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -44,6 +46,11 @@ def floats(values: Values) -> Floats:
 
 def decoded(form: FormName, shape: tuple[int, int], group: int, fill: str = "midpoint") -> Values:
     """Return values that a form is made for: golden's drafts or targets of weights."""
+    return _decoded(form, shape, group, fill).copy()
+
+
+@cache
+def _decoded(form: FormName, shape: tuple[int, int], group: int, fill: str) -> Values:
     values = weights(shape).reshape(-1)
     if form in ("bf16", "packed12"):
         return values.reshape(shape)

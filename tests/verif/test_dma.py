@@ -18,7 +18,7 @@ from cassandra_spec.verif.dma.decoding import SMALL
 from cassandra_spec.verif.dma.firmware import driver
 from cassandra_spec.verif.library.axi import Ruled
 from cassandra_spec.verif.tools.runner import SuiteError, run_suite
-from tests.marks import exhaustive, slow
+from tests.marks import exhaustive
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
@@ -37,9 +37,7 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["l8", slow("l32"), *map(exhaustive, ("l16", "l8_full", "l8_coded"))]
-)
+@pytest.mark.parametrize("name", ["l8", *map(exhaustive, ("l16", "l32", "l8_full", "l8_coded"))])
 def test_dma(name: str) -> None:
     top = CassandraDma(CONFIGS[name])
     build = BUILD / f"dma_{name}"

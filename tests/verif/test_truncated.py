@@ -29,7 +29,7 @@ from tests.verif.test_decoder_bulk import check, check_faults, traffic_of
 CONFIGS = [
     exhaustive(DecoderConfig(lanes=16, truncated=(4, 4))),  # SMALL has one t, too
     exhaustive(DecoderConfig(lanes=32, truncated=(4, 7))),
-    DecoderConfig(lanes=8, truncated=(2, 5)),
+    exhaustive(DecoderConfig(lanes=8, truncated=(2, 5))),  # the one with coded exponents, too
     DecoderConfig(lanes=16, truncated=(0, 0)),
     DecoderConfig(lanes=8, truncated=(3, 6), target_rate="full"),
     DecoderConfig(lanes=8, truncated=(1, 3), coded=True),
