@@ -68,7 +68,7 @@ test-exhaustive: $(STAMP) ## Run all tests, those of more sizes of the gateware 
 lint: verilog ## Check style and types, and every exported top with Verilator's -Wall.
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
-	.venv/bin/clang-format --dry-run -Werror $$(find native verif -name '*.cpp' -o -name '*.h') drivers/cassandra.c drivers/cassandra.h
+	.venv/bin/clang-format --dry-run -Werror $$(find bench native verif -name '*.cpp' -o -name '*.h') drivers/cassandra.c drivers/cassandra.h
 	$(PY) -m cassandra_spec.native.tools.lint
 	$(PY) -m mypy --strict cassandra_spec/golden
 	$(PY) -m mypy

@@ -88,6 +88,8 @@ def flags_of(machine: str) -> Flags:
 ISA_FLAGS = flags_of(platform.machine())
 """Flags of this machine."""
 
+CROSS_COMPILER = "{machine}-linux-gnu-g++"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Toolchain:
@@ -133,11 +135,12 @@ def _takes(command: tuple[str, ...], flags: tuple[str, ...]) -> bool:
 
 
 @cache
-def _toolchain(command: tuple[str, ...]) -> Toolchain:
+def _toolchain(command: tuple[str, ...], machine: str | None = None) -> Toolchain:
     version = _run([*command, "--version"])
     if version.returncode:
         raise NativeError(f"{shlex.join(command)} must be a C++ compiler: {version.stderr.strip()}")
-    isas = tuple(name for name, flags in ISA_FLAGS.items() if _takes(command, flags))
+    known = ISA_FLAGS if machine is None else flags_of(machine)
+    isas = tuple(name for name, flags in known.items() if _takes(command, flags))
     return Toolchain(command=command, version=version.stdout, isas=isas)
 
 
@@ -158,6 +161,17 @@ def find_toolchain() -> Toolchain:
         f"the native library needs a C++ compiler, and {wanted} is not on PATH: install g++, or set"
         " CXX"
     )
+
+
+def find_cross_toolchain(machine: str) -> Toolchain:
+    """Return the compiler for another machine, by Debian's name.
+
+    Raises :class:`NativeError` if it is not found.
+    """
+    command = CROSS_COMPILER.format(machine=machine)
+    if not shutil.which(command):
+        raise NativeError(f"a library for {machine} needs {command}, which is not on PATH")
+    return _toolchain((command,), machine)
 
 
 def _digest(*parts: str) -> str:
@@ -198,12 +212,11 @@ def read_sources() -> dict[str, str]:
     return texts | constants.generate()
 
 
-def _flags(
-    toolchain: Toolchain, isa: str, sanitize: bool, sets: Flags | None = None
-) -> tuple[str, ...]:
+def _flags(toolchain: Toolchain, isa: str, sanitize: bool) -> tuple[str, ...]:
     has = [f"-DCASSANDRA_HAVE_{name.upper()}" for name in toolchain.isas]
     mode = (_SANITISED if sanitize else _OPTIMISED).split()
-    return (*_COMMON.split(), *mode, *has, f"-DCASSANDRA_ISA={isa}", *(sets or ISA_FLAGS)[isa])
+    own = next(flags[isa] for flags in MACHINE_FLAGS.values() if isa in flags)
+    return (*_COMMON.split(), *mode, *has, f"-DCASSANDRA_ISA={isa}", *own)
 
 
 def write_sources(texts: dict[str, str], folder: Path) -> None:
@@ -214,16 +227,8 @@ def write_sources(texts: dict[str, str], folder: Path) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def compilations(
-    texts: dict[str, str],
-    toolchain: Toolchain,
-    sanitize: bool = False,
-    sets: Flags | None = None,
-) -> list[Unit]:
-    """Return the units to compile: each source for each of its supported instruction sets.
-
-    ``sets`` are the flags of another machine.
-    """
+def compilations(texts: dict[str, str], toolchain: Toolchain, sanitize: bool = False) -> list[Unit]:
+    """Return the units to compile: each source for each of its supported instruction sets."""
     units = []
     for name in texts:
         if not name.endswith(".cpp"):
@@ -231,7 +236,7 @@ def compilations(
         parts = [part for file in _closure(name, texts) for part in (file, texts[file])]
         for isa in isas_of(name):
             if isa in toolchain.isas:
-                flags = (*_flags(toolchain, isa, sanitize, sets), "-I.")
+                flags = (*_flags(toolchain, isa, sanitize), "-I.")
                 key = _digest(toolchain.version, *toolchain.command, *flags, *parts)
                 object = f"{name.removesuffix('.cpp').replace('/', '-')}-{key}.o"
                 units.append(Unit(source=name, flags=flags, object=object))
@@ -337,18 +342,21 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def build_library(*, sanitize: bool = False, folder: Path | None = None) -> Path:
+def build_library(
+    *, sanitize: bool = False, folder: Path | None = None, toolchain: Toolchain | None = None
+) -> Path:
     """Return the path of the shared library for the current sources; compile it if needed.
 
     Args:
         sanitize: build with AddressSanitizer and UndefinedBehaviorSanitizer.
         folder: cache of objects and libraries; by default :func:`cache_folder`.
+        toolchain: compiler, also for another machine; by default :func:`find_toolchain`.
 
     Raises:
         NativeError: no compiler is found, it rejects the sources, or others can write the library.
         OSError: the folder cannot be written.
     """
-    toolchain = find_toolchain()
+    toolchain = toolchain or find_toolchain()
     texts = read_sources()
     units = compilations(texts, toolchain, sanitize)
     root = cache_folder() if folder is None else folder

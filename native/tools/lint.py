@@ -30,11 +30,11 @@ ARM = "aarch64-linux-gnu"
 
 def _arm_units(texts: dict[str, str]) -> list[Unit]:
     """Return the compilations of sources that this machine does not compile but 64-bit Arm does."""
-    sets = {isa: flags for isa, flags in flags_of("aarch64").items() if isa not in ISA_FLAGS}
     if not shutil.which(f"{ARM}-g++"):
         return []
-    cross = Toolchain(command=(f"{ARM}-g++",), version="", isas=tuple(sets))
-    units = compilations(texts, cross, sets=sets)
+    isas = tuple(isa for isa in flags_of("aarch64") if isa not in ISA_FLAGS)
+    cross = Toolchain(command=(f"{ARM}-g++",), version="", isas=isas)
+    units = compilations(texts, cross)
     return [replace(unit, flags=(f"--target={ARM}", *unit.flags)) for unit in units]
 
 

@@ -1,0 +1,1 @@
+"""Instructions of the kernels for each weight, counted without a clock."""
