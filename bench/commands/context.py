@@ -61,6 +61,8 @@ def _context(args: argparse.Namespace) -> int:
     from cassandra_spec.model.weights.sources import open_source
 
     by_context.check_contexts(args.contexts)
+    if args.figures:
+        args.figures.mkdir(parents=True, exist_ok=True)
     contenders = choose(by_context.CONTENDERS)
     if args.beside:
         contenders = with_checkout(contenders, args.beside)
