@@ -14,28 +14,28 @@ from dataclasses import replace
 from pathlib import Path
 
 from cassandra_spec.native.build import (
+    CROSS_COMPILER,
     ISA_FLAGS,
     SOURCES,
-    Toolchain,
     Unit,
     compilations,
+    find_cross_toolchain,
     find_toolchain,
-    flags_of,
     read_sources,
     write_sources,
 )
 
-ARM = "aarch64-linux-gnu"
+ARM = "aarch64"
 
 
 def _arm_units(texts: dict[str, str]) -> list[Unit]:
     """Return the compilations of sources that this machine does not compile but 64-bit Arm does."""
-    if not shutil.which(f"{ARM}-g++"):
+    if not shutil.which(CROSS_COMPILER.format(machine=ARM)):
         return []
-    isas = tuple(isa for isa in flags_of("aarch64") if isa not in ISA_FLAGS)
-    cross = Toolchain(command=(f"{ARM}-g++",), version="", isas=isas)
-    units = compilations(texts, cross)
-    return [replace(unit, flags=(f"--target={ARM}", *unit.flags)) for unit in units]
+    cross = find_cross_toolchain(ARM)
+    others = tuple(isa for isa in cross.isas if isa not in ISA_FLAGS)
+    units = compilations(texts, replace(cross, isas=others))
+    return [replace(unit, flags=(f"--target={ARM}-linux-gnu", *unit.flags)) for unit in units]
 
 
 def main() -> int:

@@ -100,7 +100,8 @@ def test_bytes_are_those_of_a_layer(form: projection.FormName) -> None:
     values = counting.sample_values(form, (48, 128), np.random.default_rng(1))
     with NativeLinear(values, form, group=counting.GROUP) as layer:
         assert layer.form == form
-        assert 0 <= layer.nbytes - projection.matrix_bytes(form, (48, 128)) < 1000
+        escapes = layer.nbytes - projection.matrix_bytes(form, (48, 128))
+    assert 0 < escapes < 64 if form in ("packed12", "packed8") else escapes == 0
 
 
 def test_the_longer_time_is_that_of_a_pass() -> None:

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.native import arrays
+from cassandra_spec.native.build import CROSS_COMPILER
 
-COMPILER = "aarch64-linux-gnu-g++"
+COMPILER = CROSS_COMPILER.format(machine="aarch64")
 EMULATOR = "qemu-aarch64-static"
 SYSROOT = "/usr/aarch64-linux-gnu"
 CALLER = Path(__file__).with_name("caller.cpp")
