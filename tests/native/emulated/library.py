@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import struct
 import subprocess
@@ -140,8 +141,10 @@ class EmulatedLibrary:
         self._folder = tempfile.TemporaryDirectory()
         program = compile_caller(Path(self._folder.name), compiler)
         pipe = subprocess.PIPE
+        # Without the sanitizers of this process: peek reads beyond variables.
+        environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
         self._process = subprocess.Popen(
-            [*run, str(program), path], stdin=pipe, stdout=pipe, bufsize=1 << 20
+            [*run, str(program), path], stdin=pipe, stdout=pipe, bufsize=1 << 20, env=environment
         )
 
     def __getattr__(self, name: str) -> _Function:
