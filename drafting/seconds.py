@@ -76,21 +76,23 @@ class _PassTimes:
     The estimate for r rows is the recent time of passes over r rows; single slow passes count
     little. If the last ``KEPT`` rounds had no pass of r rows, the time is interpolated between
     fewer and more rows. A row count (or drafting itself) that was slow once is therefore tried
-    again. :class:`_Growth` scales times measured with other row counts or positions.
+    again; after ``DOUBTED`` rounds, if its first time was ``SURPRISE`` times the estimate.
+    :class:`_Growth` scales times measured with other row counts or positions.
     """
 
     RATE = 0.1
     OUTLIER = 2.0
     KEPT = 100
+    SURPRISE, DOUBTED = 1.3, 8
 
     def __init__(self) -> None:
         self._times: dict[int, _Time] = {}
         self._growth = _Growth()
-        self._rounds = 0
+        self.rounds = 0  # until now
 
     def begin_round(self) -> None:
         """Start a new round: passes added from here on belong to it."""
-        self._rounds += 1
+        self.rounds += 1
 
     def state(self) -> dict[str, list[Any]]:
         """Return the state as JSON-serializable objects, for :meth:`begin` in another process."""
@@ -101,7 +103,7 @@ class _PassTimes:
         """Load times of an earlier process, as if the last round had measured them."""
         self._growth.begin(growth)
         for rows, seen, seconds in times:
-            self._times[int(rows)] = _Time(seconds, seen, self._rounds)
+            self._times[int(rows)] = _Time(seconds, seen, self.rounds)
 
     def add(self, rows: int, seen: float, seconds: float, guess: float | None = None) -> None:
         """Add the time of a pass over ``rows`` that attended to ``seen`` positions.
@@ -114,14 +116,17 @@ class _PassTimes:
         if first is not None:
             bounded = (bounded + first) / 2
         self._growth.add(rows, seen, bounded)
+        kept = self.KEPT
         if rows in self._recent():
             known = self._scaled(rows, rows, seen)
             bounded = known + self.RATE * (bounded - known)
-        self._times[rows] = _Time(bounded, seen, self._rounds)
+        elif before is not None and seconds > self.SURPRISE * before:
+            kept = self.DOUBTED
+        self._times[rows] = _Time(bounded, seen, self.rounds - self.KEPT + kept)
 
     def _recent(self) -> list[int]:
         """Return the row counts of passes in recent rounds."""
-        oldest = self._rounds - self.KEPT
+        oldest = self.rounds - self.KEPT
         return sorted(rows for rows, each in self._times.items() if each.round > oldest)
 
     @property
@@ -131,7 +136,7 @@ class _PassTimes:
 
     def measured(self, rows: int, rounds: int) -> bool:
         """Return True if one of the last ``rounds`` rounds had a pass over ``rows``."""
-        return rows in self._times and self._times[rows].round > self._rounds - rounds
+        return rows in self._times and self._times[rows].round > self.rounds - rounds
 
     def _scaled(self, known: int, rows: int, seen: float) -> float:
         """Return the time of a pass, scaled from a measured pass over ``known`` rows."""
@@ -195,12 +200,18 @@ class MeasuredSeconds:
 
     def wants_plain(self) -> bool:
         """Return True if a plain pass should be timed because no recent round had one."""
-        return self._verify.known and not self._verify.measured(1, self.PLAIN)
+        return self._verify.rounds > 0 and not self._verify.measured(1, self.PLAIN)
 
     def observe(self, outcome: Outcome) -> None:
-        """Record the times of a round at the position of the last query."""
+        """Record the times of a round at the position of the last query.
+
+        The first round of all is ignored: it touches memory for the first time, and no estimate
+        bounds its times.
+        """
         self._verify.begin_round()
         self._draft.begin_round()
+        if self._verify.rounds == 1 and not self._verify.known:
+            return
         self._verify.add(outcome.drafted + 1, self._position, outcome.verify_seconds)
         for each in outcome.proposal.passes:
             guess = self.draft(self._position, each.rows)

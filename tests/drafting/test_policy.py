@@ -125,12 +125,41 @@ def test_a_first_draft_that_was_slow_does_not_end_drafting() -> None:
     assert sum(plans[20:]) / len(plans[20:]) > MOST - 1
 
 
+@pytest.mark.parametrize("draft", ["model", "hybrid"])
+def test_a_slow_start_does_not_end_drafting(draft: DraftKind) -> None:
+    """The first round touches memory for the first time."""
+    policy, plans = measured(draft), []
+    for slow in (10, *[1] * 40):
+        gamma = policy.plan(0).model
+        plans.append(gamma)
+        policy.observe(drafted(gamma, gamma, draft=0.1, verify=slow * (1 + 0.05 * gamma)))
+    assert sum(plans[20:]) / len(plans[20:]) > MOST / 2
+
+
+def test_a_size_that_was_slow_once_is_tried_again_soon() -> None:
+    policy, plans = measured("model"), []
+    run(policy, accepted=1.0, draft=0.1, rounds=2)
+    policy.observe(drafted(MOST, MOST, draft=0.1, verify=20.0))
+    for _ in range(40):
+        gamma = policy.plan(0).model
+        plans.append(gamma)
+        policy.observe(drafted(gamma, gamma, draft=0.1, verify=1 + 0.05 * gamma))
+    assert plans.index(MOST) < 20
+
+
+def warm() -> MeasuredSeconds:
+    """Return costs after the first round, which they ignore."""
+    costs = MeasuredSeconds()
+    costs.observe(drafted(1, 1, draft=90.0, verify=90.0))
+    return costs
+
+
 def test_a_first_draft_is_averaged_with_the_guess() -> None:
     """At most twice the guess counts."""
-    costs = MeasuredSeconds()
+    costs = warm()
     costs.observe(drafted(1, 1, draft=50.0, verify=1.05))
     assert costs.draft(0, 1) == pytest.approx((0.4 + 0.8) / 2)
-    costs = MeasuredSeconds()
+    costs = warm()
     costs.observe(drafted(1, 1, draft=0.2, verify=1.05))
     assert costs.draft(0, 1) == pytest.approx((0.4 + 0.2) / 2)
 
@@ -189,7 +218,7 @@ def test_plans_have_names() -> None:
 
 
 def test_a_pass_costs_what_those_of_as_many_rows_have_cost() -> None:
-    costs = MeasuredSeconds()
+    costs = warm()
     assert costs.draft(0, 1) == 0.4 * costs.verify(0, 1)
     costs.observe(drafted(3, 0, draft=0.5, verify=2.0))
     assert costs.verify(0, 4) == 2.0
