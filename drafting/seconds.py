@@ -76,8 +76,9 @@ class _PassTimes:
     The estimate for r rows is the recent time of passes over r rows; single slow passes count
     little. If the last ``KEPT`` rounds had no pass of r rows, the time is interpolated between
     fewer and more rows. A row count (or drafting itself) that was slow once is therefore tried
-    again; after ``DOUBTED`` rounds, if its first time was ``SURPRISE`` times the estimate.
-    :class:`_Growth` scales times measured with other row counts or positions.
+    again; after ``DOUBTED`` rounds, if its first time was ``SURPRISE`` times the estimate. No pass
+    is slower than one over more rows. :class:`_Growth` scales times measured with other row counts
+    or positions.
     """
 
     RATE = 0.1
@@ -148,12 +149,13 @@ class _PassTimes:
         known = self._recent()
         if not known:
             return None
-        below = max((one for one in known if one <= rows), default=None)
-        above = min((one for one in known if one >= rows), default=None)
-        if below is not None and above is not None:
-            low, high = self._scaled(below, below, seen), self._scaled(above, above, seen)
-            return low + (rows - below) / max(above - below, 1) * (high - low)
-        return self._scaled(known[0] if below is None else below, rows, seen)
+        fewer, more = [one for one in known if one <= rows], [one for one in known if one >= rows]
+        if not fewer or not more:
+            return self._scaled(fewer[-1] if fewer else more[0], rows, seen)
+        below, above = fewer[-1], more[0]
+        high = min(self._scaled(one, one, seen) for one in more)
+        low = min(self._scaled(below, below, seen), high)
+        return low + (rows - below) / max(above - below, 1) * (high - low)
 
 
 class MeasuredSeconds:

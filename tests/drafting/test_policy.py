@@ -233,6 +233,14 @@ def test_a_pass_costs_what_those_of_as_many_rows_have_cost() -> None:
     assert costs.verify(0, 6) == pytest.approx((2.0 + eight) / 2)  # between both
 
 
+def test_a_pass_over_fewer_rows_is_not_slower() -> None:
+    """A machine is slower for a while, and other sizes are timed then."""
+    costs = warm()
+    for count, verify in ((1, 1.0), (7, 9.0), (9, 2.0)):
+        costs.observe(drafted(count, 0, draft=0.5, verify=verify))
+    assert costs.verify(0, 8) == costs.verify(0, 10)
+
+
 # --- costs in bytes -------------------------------------------------------------------------------
 
 
