@@ -95,6 +95,8 @@ struct WholeTiles {
     static constexpr bool kMultipliesWords = false;  // without a conversion to floats
     static constexpr bool kMultipliesPairs = false;  // of outputs by pairs of rows
     template <int R, int N> static constexpr int kTogether = N;  // parts that share loads of input
+    static constexpr int kWords = 1;  // vectors of words that share loads of input
+    template <class T> static const T* inputs(const T* x) { return x; }
 };
 
 // Lanes of a vector, and its bytes in a line.
@@ -196,8 +198,8 @@ template <class V, int R, int N> struct Halves {
                         data + N * Block::kBytes * block + 64 * tile + kPartBytes<V> * part, table,
                         words);
                     CASSANDRA_UNROLL
-                    for (int c = 0; c < 4; ++c)
-                        multiply(words[c], x, k + 8 * block + 2 * c, even, odd);
+                    for (int c = 0; c < 4; c += V::kWords)
+                        multiply(words + c, x, k + 8 * block + 2 * c, even, odd);
                 }
                 typename V::F* sums = total[tile * V::kParts + part];
                 CASSANDRA_UNROLL
@@ -205,18 +207,27 @@ template <class V, int R, int N> struct Halves {
             }
     }
 
-    static CASSANDRA_INLINE void multiply(const typename V::B& words, const float* const* x,
+    static CASSANDRA_INLINE void multiply(const typename V::B* words, const float* const* x,
                                           int64_t at, typename V::F (&even)[R],
                                           typename V::F (&odd)[R]) {
         if constexpr (V::kMultipliesWords) {
             CASSANDRA_UNROLL
-            for (int r = 0; r < R; ++r) V::multiply_add_words(words, x[r] + at, even[r], odd[r]);
+            for (int r = 0; r < R; ++r) V::multiply_add_words(*words, x[r] + at, even[r], odd[r]);
         } else {
-            const typename V::F low = V::low_words(words), high = V::high_words(words);
+            typename V::F low[V::kWords], high[V::kWords];
+            CASSANDRA_UNROLL
+            for (int c = 0; c < V::kWords; ++c) {
+                low[c] = V::low_words(words[c]);
+                high[c] = V::high_words(words[c]);
+            }
             CASSANDRA_UNROLL
             for (int r = 0; r < R; ++r) {
-                even[r] = V::multiply_add(low, V::floats(x[r][at]), even[r]);
-                odd[r] = V::multiply_add(high, V::floats(x[r][at + 1]), odd[r]);
+                const auto inputs = V::inputs(x[r] + at);
+                CASSANDRA_UNROLL
+                for (int c = 0; c < V::kWords; ++c) {
+                    even[r] = V::multiply_add(low[c], V::floats(inputs[2 * c]), even[r]);
+                    odd[r] = V::multiply_add(high[c], V::floats(inputs[2 * c + 1]), odd[r]);
+                }
             }
         }
     }

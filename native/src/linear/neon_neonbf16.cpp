@@ -17,6 +17,8 @@ struct Quarters {
     static constexpr int kParts = 4, kRows = 8, kCodeRows = 8;
     template <int R, int N> static constexpr int kTogether = R <= 4 ? 4 : 2;
 
+    static float32x4_t inputs(const float* x) { return vld1q_f32(x); }
+
     using F = float32x4_t;
     using I = int32x4_t;
     using B = uint16x8_t;
@@ -128,6 +130,7 @@ struct Quarters {
 
 #ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
     static constexpr bool kMultipliesWords = true;
+    static constexpr int kWords = 1;
     // x are two floats whose lower halves are zero. Instructions by name: GCC 12 allows all
     // registers in the place of the factors, where only the first 16 can be.
     static void multiply_add_words(B words, const float* x, F& even, F& odd) {
@@ -137,6 +140,7 @@ struct Quarters {
     }
 #else
     static constexpr bool kMultipliesWords = false;
+    static constexpr int kWords = 2;
 #endif
 };
 
