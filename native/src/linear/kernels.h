@@ -97,6 +97,7 @@ struct WholeTiles {
     template <int R, int N> static constexpr int kTogether = N;  // parts that share loads of input
     static constexpr int kWords = 1;  // vectors of words that share loads of input
     template <class T> static const T* inputs(const T* x) { return x; }
+    template <class B> static void part_words(B&, B&) {}
 };
 
 // Lanes of a vector, and its bytes in a line.
@@ -319,12 +320,13 @@ template <class V, int R, int N, int T, int BITS> struct Draft {
         if constexpr (kPaired) return pair_rows(sums, low, high, x, at + 2 * p);
         CASSANDRA_UNROLL
         for (int r = 0; r < R; ++r) {
+            const auto inputs = V::inputs(x[r] + at + 2 * p);
             CASSANDRA_UNROLL
             for (int part = 0; part < T; ++part)
-                sums[part][r] = V::dot_u8(sums[part][r], low[part], x[r][at + 2 * p]);
+                sums[part][r] = V::dot_u8(sums[part][r], low[part], inputs, 0);
             CASSANDRA_UNROLL
             for (int part = 0; part < T; ++part)
-                sums[part][r] = V::dot_u8(sums[part][r], high[part], x[r][at + 2 * p + 1]);
+                sums[part][r] = V::dot_u8(sums[part][r], high[part], inputs, 1);
         }
     }
 
@@ -379,15 +381,17 @@ template <class V, int R, int N, int T> struct Mx {
                 const typename V::B both = V::load(data + 64 * N * v + kPartBytes<V> * (first + t));
                 even[t] = V::negate(V::bit_and(both, V::words(0x00FF)), signs[0] >> own);
                 odd[t] = V::negate(V::template shift<-8>(both), signs[1] >> own);
+                V::part_words(even[t], odd[t]);
             }
             CASSANDRA_UNROLL
             for (int r = 0; r < R; ++r) {
+                const auto inputs = V::inputs(x[r] + at + 2 * v);
                 CASSANDRA_UNROLL
                 for (int part = 0; part < T; ++part)
-                    sums[part][r] = V::dot_i16(sums[part][r], even[part], x[r][at + 2 * v]);
+                    sums[part][r] = V::dot_i16(sums[part][r], even[part], inputs, 0);
                 CASSANDRA_UNROLL
                 for (int part = 0; part < T; ++part)
-                    sums[part][r] = V::dot_i16(sums[part][r], odd[part], x[r][at + 2 * v + 1]);
+                    sums[part][r] = V::dot_i16(sums[part][r], odd[part], inputs, 1);
             }
         }
     }
@@ -447,6 +451,8 @@ template <class V, int G, template <class, int, int, int> class Block> struct Co
                     for (int part = 1; part < T; ++part) sums[part][r] = sums[0][r];
                 }
                 data = start;
+                // All parts have the same inputs. Kept in registers, they would push out the sums.
+                if constexpr (T < kAll && !kPaired) __asm__ volatile("" : : : "memory");
                 CASSANDRA_UNROLL
                 for (int block = 0; block < G / 32; ++block, data += N * Form::kBytes)
                     Form::add(sums, data, first, x, at + 8 * Form::kWidth * block);

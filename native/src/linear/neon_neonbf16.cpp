@@ -18,6 +18,7 @@ struct Quarters {
     template <int R, int N> static constexpr int kTogether = R <= 4 ? 4 : 2;
 
     static float32x4_t inputs(const float* x) { return vld1q_f32(x); }
+    static uint32x2_t inputs(const uint32_t* x) { return vld1_u32(x); }
 
     using F = float32x4_t;
     using I = int32x4_t;
@@ -78,20 +79,26 @@ struct Quarters {
     }
     static F floats(float x) { return vdupq_n_f32(x); }
 
-    // Even words of eight lanes' halves are multiplied by the first word of x, odd ones by the
-    // second.
-    static I dot_i16(I sum, B w, uint32_t x) {
+    // The words of two vectors that are multiplied by words 0 and 2 of x, and by 1 and 3.
+    static void part_words(B& even, B& odd) {
+        const B first = vuzp1q_u16(even, odd);
+        odd = vuzp2q_u16(even, odd);
+        even = first;
+    }
+    static I dot_i16(I sum, B w, uint32x2_t x, int k) {
         const int16x8_t all = vreinterpretq_s16_u16(w);
-        const int16x4_t even = vget_low_s16(vuzp1q_s16(all, all));
-        const int16x4_t odd = vget_low_s16(vuzp2q_s16(all, all));
-        const int16x4_t factors = vreinterpret_s16_u32(vdup_n_u32(x));
-        return vmlal_lane_s16(vmlal_lane_s16(sum, even, factors, 0), odd, factors, 1);
+        const int16x4_t half = vget_low_s16(all), words = vreinterpret_s16_u32(x);
+        if (k) return vmlal_high_lane_s16(vmlal_lane_s16(sum, half, words, 1), all, words, 3);
+        return vmlal_high_lane_s16(vmlal_lane_s16(sum, half, words, 0), all, words, 2);
     }
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
     static constexpr int32_t kCodeShift = 0;
-    static I dot_u8(I sum, B w, uint32_t x) {
-        return vusdotq_s32(sum, vreinterpretq_u8_u16(w), vreinterpretq_s8_u32(vdupq_n_u32(x)));
+    static I dot_u8(I sum, B w, uint32x2_t x, int k) {
+        const uint8x16_t codes = vreinterpretq_u8_u16(w);
+        const int8x8_t octets = vreinterpret_s8_u32(x);
+        return k ? vusdotq_lane_s32(sum, codes, octets, 1)
+                 : vusdotq_lane_s32(sum, codes, octets, 0);
     }
 
     // A product of two outputs and two rows, of eight features each, has the rows of an output side
@@ -123,8 +130,10 @@ struct Quarters {
     static constexpr int32_t kCodeShift = 128;
     static constexpr bool kMultipliesPairs = false;
     static B shift_codes(B a) { return veorq_u16(a, vdupq_n_u16(0x8080)); }
-    static I dot_u8(I sum, B w, uint32_t x) {
-        return vdotq_s32(sum, vreinterpretq_s8_u16(w), vreinterpretq_s8_u32(vdupq_n_u32(x)));
+    static I dot_u8(I sum, B w, uint32x2_t x, int k) {
+        const int8x16_t codes = vreinterpretq_s8_u16(w);
+        const int8x8_t octets = vreinterpret_s8_u32(x);
+        return k ? vdotq_lane_s32(sum, codes, octets, 1) : vdotq_lane_s32(sum, codes, octets, 0);
     }
 #endif
 
