@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace cassandra {
 
@@ -94,9 +95,13 @@ struct WholeTiles {
     static constexpr int32_t kCodeShift = 0;         // subtracted from codes before dot_u8
     static constexpr bool kMultipliesWords = false;  // without a conversion to floats
     static constexpr bool kMultipliesPairs = false;  // of outputs by pairs of rows
+    static constexpr bool kLooksUpBytes = false;     // of two words in a vector
     template <int R, int N> static constexpr int kTogether = N;  // parts that share loads of input
-    static constexpr int kWords = 1;  // vectors of words that share loads of input
+    static constexpr int kWords = 1;  // vectors of words that share a load of input
+
+    // A row's next inputs, as they are multiplied: here each is loaded by its own product.
     template <class T> static const T* inputs(const T* x) { return x; }
+    // Rearrange the words of two vectors, as dot_i16 multiplies them.
     template <class B> static void part_words(B&, B&) {}
 };
 
@@ -132,6 +137,20 @@ template <class V> struct Bf16 {
     }
 };
 
+// Look up the first words by bits 3..0 of `low`, and the second by bits 3..0 of `high`, which are
+// bits 11..8 of `low`.
+template <class V>
+CASSANDRA_INLINE void look_up(const typename V::Table& table, const typename V::B& low,
+                              const typename V::B& high, typename V::B& first,
+                              typename V::B& second) {
+    if constexpr (V::kLooksUpBytes) {
+        V::look_up_bytes(table, low, first, second);
+    } else {
+        first = V::lookup(table, low);
+        second = V::lookup(table, high);
+    }
+}
+
 // Words of vectors 0 and 1, of 2 and 3 (one: bits 15, 6..0; the other: bits 7, 14..8), places.
 template <class V> struct Packed12 {
     static constexpr int kBytes = 192;
@@ -143,12 +162,13 @@ template <class V> struct Packed12 {
                        typename V::B (&words)[4]) {
         const typename V::B own = V::words(0x807F), places = V::load(data + 128 * N);
         const typename V::B first = V::load(data), second = V::load(data + 64 * N);
-        words[0] = V::select(own, first, V::lookup(table, places));
-        words[1] =
-            V::select(own, V::swap_bytes(first), V::lookup(table, V::template shift<-4>(places)));
-        words[2] = V::select(own, second, V::lookup(table, V::template shift<-8>(places)));
-        words[3] =
-            V::select(own, V::swap_bytes(second), V::lookup(table, V::template shift<-12>(places)));
+        look_up<V>(table, places, V::template shift<-8>(places), words[0], words[2]);
+        look_up<V>(table, V::template shift<-4>(places), V::template shift<-12>(places), words[1],
+                   words[3]);
+        words[0] = V::select(own, first, words[0]);
+        words[1] = V::select(own, V::swap_bytes(first), words[1]);
+        words[2] = V::select(own, second, words[2]);
+        words[3] = V::select(own, V::swap_bytes(second), words[3]);
     }
 };
 
@@ -165,8 +185,9 @@ template <class V> struct Packed8 {
         CASSANDRA_UNROLL
         for (int half = 0; half < 2; ++half) {
             const typename V::B one = V::load(data + 64 * N * half), other = V::swap_bytes(one);
-            words[2 * half] = V::select(own, one, V::lookup(table, one));
-            words[2 * half + 1] = V::select(own, other, V::lookup(table, other));
+            look_up<V>(table, one, other, words[2 * half], words[2 * half + 1]);
+            words[2 * half] = V::select(own, one, words[2 * half]);
+            words[2 * half + 1] = V::select(own, other, words[2 * half + 1]);
         }
     }
 };
@@ -179,11 +200,18 @@ template <class V> struct Packed8 {
 template <class V, int R, int N> struct Halves {
     static constexpr int kMostRows = V::kRows;
 
-    static const float* input(const LinearJob& job) { return static_cast<const float*>(job.x); }
+    using Input = std::conditional_t<V::kMultipliesWords, uint16_t, float>;
+
+    static const Input* input(const LinearJob& job) {
+        if constexpr (V::kMultipliesWords)
+            return job.words;
+        else
+            return static_cast<const float*>(job.x);
+    }
 
     template <class Block, class Table>
     static CASSANDRA_INLINE void add(typename V::F (&total)[N * V::kParts][R], const uint8_t* data,
-                                     const Table& table, const float* const* x, int64_t k) {
+                                     const Table& table, const Input* const* x, int64_t k) {
         CASSANDRA_UNROLL
         for (int tile = 0; tile < N; ++tile)
             for (int part = 0; part < V::kParts; ++part) {
@@ -208,12 +236,12 @@ template <class V, int R, int N> struct Halves {
             }
     }
 
-    static CASSANDRA_INLINE void multiply(const typename V::B* words, const float* const* x,
+    static CASSANDRA_INLINE void multiply(const typename V::B* words, const Input* const* x,
                                           int64_t at, typename V::F (&even)[R],
                                           typename V::F (&odd)[R]) {
         if constexpr (V::kMultipliesWords) {
             CASSANDRA_UNROLL
-            for (int r = 0; r < R; ++r) V::multiply_add_words(*words, x[r] + at, even[r], odd[r]);
+            for (int r = 0; r < R; ++r) V::multiply_add_words(words, x[r] + at, even[r], odd[r]);
         } else {
             typename V::F low[V::kWords], high[V::kWords];
             CASSANDRA_UNROLL

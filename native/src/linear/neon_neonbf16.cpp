@@ -15,8 +15,10 @@ namespace {
 
 struct Quarters {
     static constexpr int kParts = 4, kRows = 8, kCodeRows = 8;
+    static constexpr bool kLooksUpBytes = true;
     template <int R, int N> static constexpr int kTogether = R <= 4 ? 4 : 2;
 
+    // Products take one lane of the inputs.
     static float32x4_t inputs(const float* x) { return vld1q_f32(x); }
     static uint32x2_t inputs(const uint32_t* x) { return vld1_u32(x); }
 
@@ -57,11 +59,12 @@ struct Quarters {
     static Table load_table(const uint16_t* table) {
         return vld2q_u8(reinterpret_cast<const uint8_t*>(table));
     }
-    // Bytes of a word of places are 0..15 and 16..31.
-    static B lookup(const Table& table, B places) {
-        const B nibble = vandq_u16(places, vdupq_n_u16(15));
-        const B both = vmlaq_u16(vdupq_n_u16(0x1000), nibble, vdupq_n_u16(0x0101));
-        return vreinterpretq_u16_u8(vqtbl2q_u8(table, vreinterpretq_u8_u16(both)));
+    static void look_up_bytes(const Table& table, B places, B& first, B& second) {
+        const uint8x16_t nibbles = vandq_u8(vreinterpretq_u8_u16(places), vdupq_n_u8(15));
+        const uint8x16_t low = vqtbl1q_u8(table.val[0], nibbles);
+        const uint8x16_t high = vqtbl1q_u8(table.val[1], nibbles);
+        first = vreinterpretq_u16_u8(vtrn1q_u8(low, high));
+        second = vreinterpretq_u16_u8(vtrn2q_u8(low, high));
     }
     // Negate words where the low eight bits of the mask have a one.
     static B negate(B a, uint32_t mask) {
@@ -79,7 +82,7 @@ struct Quarters {
     }
     static F floats(float x) { return vdupq_n_f32(x); }
 
-    // The words of two vectors that are multiplied by words 0 and 2 of x, and by 1 and 3.
+    // The first words of all lanes, multiplied by words 0 and 2 of x, and the second, by 1 and 3.
     static void part_words(B& even, B& odd) {
         const B first = vuzp1q_u16(even, odd);
         odd = vuzp2q_u16(even, odd);
@@ -139,13 +142,21 @@ struct Quarters {
 
 #ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
     static constexpr bool kMultipliesWords = true;
-    static constexpr int kWords = 1;
-    // x are two floats whose lower halves are zero. Instructions by name: GCC 12 allows all
-    // registers in the place of the factors, where only the first 16 can be.
-    static void multiply_add_words(B words, const float* x, F& even, F& odd) {
-        const float32x2_t both = vld1_f32(x);
-        __asm__("bfmlalb %0.4s, %1.8h, %2.h[1]" : "+w"(even) : "w"(words), "x"(both));
-        __asm__("bfmlalt %0.4s, %1.8h, %2.h[3]" : "+w"(odd) : "w"(words), "x"(both));
+    static constexpr int kWords = 4;
+    // Instructions by name: GCC 12 allows all registers in the place of x, where only the first 16
+    // can be. Sums are copied, because an array that is an operand stays in memory.
+    static void multiply_add_words(const B* words, const uint16_t* x, F& even, F& odd) {
+        const uint16x8_t inputs = vld1q_u16(x);
+        F first = even, second = odd;
+        __asm__(
+            "bfmlalb %0.4s, %2.8h, %6.h[0]\n\tbfmlalt %1.4s, %2.8h, %6.h[1]\n\t"
+            "bfmlalb %0.4s, %3.8h, %6.h[2]\n\tbfmlalt %1.4s, %3.8h, %6.h[3]\n\t"
+            "bfmlalb %0.4s, %4.8h, %6.h[4]\n\tbfmlalt %1.4s, %4.8h, %6.h[5]\n\t"
+            "bfmlalb %0.4s, %5.8h, %6.h[6]\n\tbfmlalt %1.4s, %5.8h, %6.h[7]"
+            : "+&w"(first), "+&w"(second)
+            : "w"(words[0]), "w"(words[1]), "w"(words[2]), "w"(words[3]), "x"(inputs));
+        even = first;
+        odd = second;
     }
 #else
     static constexpr bool kMultipliesWords = false;
