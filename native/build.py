@@ -59,7 +59,7 @@ _AVX512 = (
     f"{_AVX2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512cd -mavx512vbmi -mavx512vbmi2"
     " -mavx512vnni -mavx512bitalg -mavx512vpopcntdq -mgfni -mprefer-vector-width=512"
 )
-_NEON = "-march=armv8.2-a+dotprod"
+_NEON = "-fno-schedule-insns -march=armv8.2-a+dotprod"  # scheduled first, sums leave registers
 
 Flags = dict[str, tuple[str, ...]]
 """Compiler flags of each instruction set, least capable first."""
@@ -73,8 +73,8 @@ MACHINE_FLAGS: dict[str, Flags] = {
     },
     "aarch64": {
         "portable": (),
-        "neon": (_NEON,),
-        "neonbf16": (f"{_NEON}+i8mm+bf16",),
+        "neon": tuple(_NEON.split()),
+        "neonbf16": tuple(f"{_NEON}+i8mm+bf16".split()),
     },
 }
 """Flags by the name of the machine, as ``platform.machine`` returns it."""

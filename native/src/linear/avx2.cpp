@@ -132,14 +132,14 @@ struct Pairs : WholeTiles {
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(first, even));
         return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_srli_epi16(w, 8), odd));
     }
-    static I dot_u8(const I& sum, const B& w, uint32_t x) {
-        const __m256i bytes = _mm256_set1_epi32(static_cast<int>(x));
+    static I dot_u8(const I& sum, const B& w, const uint32_t* x, int k) {
+        const __m256i bytes = _mm256_set1_epi32(static_cast<int>(x[k]));
         const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8);
         const __m256i odd = _mm256_srai_epi16(bytes, 8);
         return {dot_u8(sum.low, w.low, even, odd), dot_u8(sum.high, w.high, even, odd)};
     }
-    static I dot_i16(const I& sum, const B& w, uint32_t x) {
-        const __m256i all = _mm256_set1_epi32(static_cast<int>(x));
+    static I dot_i16(const I& sum, const B& w, const uint32_t* x, int k) {
+        const __m256i all = _mm256_set1_epi32(static_cast<int>(x[k]));
         return {_mm256_add_epi32(sum.low, _mm256_madd_epi16(w.low, all)),
                 _mm256_add_epi32(sum.high, _mm256_madd_epi16(w.high, all))};
     }

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace cassandra {
 
@@ -94,7 +95,14 @@ struct WholeTiles {
     static constexpr int32_t kCodeShift = 0;         // subtracted from codes before dot_u8
     static constexpr bool kMultipliesWords = false;  // without a conversion to floats
     static constexpr bool kMultipliesPairs = false;  // of outputs by pairs of rows
+    static constexpr bool kLooksUpBytes = false;     // of two words in a vector
     template <int R, int N> static constexpr int kTogether = N;  // parts that share loads of input
+    static constexpr int kWords = 1;  // vectors of words that share a load of input
+
+    // A row's next inputs, as they are multiplied: here each is loaded by its own product.
+    template <class T> static const T* inputs(const T* x) { return x; }
+    // Rearrange the words of two vectors, as dot_i16 multiplies them.
+    template <class B> static void part_words(B&, B&) {}
 };
 
 // Lanes of a vector, and its bytes in a line.
@@ -129,6 +137,20 @@ template <class V> struct Bf16 {
     }
 };
 
+// Look up the first words by bits 3..0 of `low`, and the second by bits 3..0 of `high`, which are
+// bits 11..8 of `low`.
+template <class V>
+CASSANDRA_INLINE void look_up(const typename V::Table& table, const typename V::B& low,
+                              const typename V::B& high, typename V::B& first,
+                              typename V::B& second) {
+    if constexpr (V::kLooksUpBytes) {
+        V::look_up_bytes(table, low, first, second);
+    } else {
+        first = V::lookup(table, low);
+        second = V::lookup(table, high);
+    }
+}
+
 // Words of vectors 0 and 1, of 2 and 3 (one: bits 15, 6..0; the other: bits 7, 14..8), places.
 template <class V> struct Packed12 {
     static constexpr int kBytes = 192;
@@ -140,12 +162,13 @@ template <class V> struct Packed12 {
                        typename V::B (&words)[4]) {
         const typename V::B own = V::words(0x807F), places = V::load(data + 128 * N);
         const typename V::B first = V::load(data), second = V::load(data + 64 * N);
-        words[0] = V::select(own, first, V::lookup(table, places));
-        words[1] =
-            V::select(own, V::swap_bytes(first), V::lookup(table, V::template shift<-4>(places)));
-        words[2] = V::select(own, second, V::lookup(table, V::template shift<-8>(places)));
-        words[3] =
-            V::select(own, V::swap_bytes(second), V::lookup(table, V::template shift<-12>(places)));
+        look_up<V>(table, places, V::template shift<-8>(places), words[0], words[2]);
+        look_up<V>(table, V::template shift<-4>(places), V::template shift<-12>(places), words[1],
+                   words[3]);
+        words[0] = V::select(own, first, words[0]);
+        words[1] = V::select(own, V::swap_bytes(first), words[1]);
+        words[2] = V::select(own, second, words[2]);
+        words[3] = V::select(own, V::swap_bytes(second), words[3]);
     }
 };
 
@@ -162,8 +185,9 @@ template <class V> struct Packed8 {
         CASSANDRA_UNROLL
         for (int half = 0; half < 2; ++half) {
             const typename V::B one = V::load(data + 64 * N * half), other = V::swap_bytes(one);
-            words[2 * half] = V::select(own, one, V::lookup(table, one));
-            words[2 * half + 1] = V::select(own, other, V::lookup(table, other));
+            look_up<V>(table, one, other, words[2 * half], words[2 * half + 1]);
+            words[2 * half] = V::select(own, one, words[2 * half]);
+            words[2 * half + 1] = V::select(own, other, words[2 * half + 1]);
         }
     }
 };
@@ -176,11 +200,18 @@ template <class V> struct Packed8 {
 template <class V, int R, int N> struct Halves {
     static constexpr int kMostRows = V::kRows;
 
-    static const float* input(const LinearJob& job) { return static_cast<const float*>(job.x); }
+    using Input = std::conditional_t<V::kMultipliesWords, uint16_t, float>;
+
+    static const Input* input(const LinearJob& job) {
+        if constexpr (V::kMultipliesWords)
+            return job.words;
+        else
+            return static_cast<const float*>(job.x);
+    }
 
     template <class Block, class Table>
     static CASSANDRA_INLINE void add(typename V::F (&total)[N * V::kParts][R], const uint8_t* data,
-                                     const Table& table, const float* const* x, int64_t k) {
+                                     const Table& table, const Input* const* x, int64_t k) {
         CASSANDRA_UNROLL
         for (int tile = 0; tile < N; ++tile)
             for (int part = 0; part < V::kParts; ++part) {
@@ -196,8 +227,8 @@ template <class V, int R, int N> struct Halves {
                         data + N * Block::kBytes * block + 64 * tile + kPartBytes<V> * part, table,
                         words);
                     CASSANDRA_UNROLL
-                    for (int c = 0; c < 4; ++c)
-                        multiply(words[c], x, k + 8 * block + 2 * c, even, odd);
+                    for (int c = 0; c < 4; c += V::kWords)
+                        multiply(words + c, x, k + 8 * block + 2 * c, even, odd);
                 }
                 typename V::F* sums = total[tile * V::kParts + part];
                 CASSANDRA_UNROLL
@@ -205,18 +236,27 @@ template <class V, int R, int N> struct Halves {
             }
     }
 
-    static CASSANDRA_INLINE void multiply(const typename V::B& words, const float* const* x,
+    static CASSANDRA_INLINE void multiply(const typename V::B* words, const Input* const* x,
                                           int64_t at, typename V::F (&even)[R],
                                           typename V::F (&odd)[R]) {
         if constexpr (V::kMultipliesWords) {
             CASSANDRA_UNROLL
             for (int r = 0; r < R; ++r) V::multiply_add_words(words, x[r] + at, even[r], odd[r]);
         } else {
-            const typename V::F low = V::low_words(words), high = V::high_words(words);
+            typename V::F low[V::kWords], high[V::kWords];
+            CASSANDRA_UNROLL
+            for (int c = 0; c < V::kWords; ++c) {
+                low[c] = V::low_words(words[c]);
+                high[c] = V::high_words(words[c]);
+            }
             CASSANDRA_UNROLL
             for (int r = 0; r < R; ++r) {
-                even[r] = V::multiply_add(low, V::floats(x[r][at]), even[r]);
-                odd[r] = V::multiply_add(high, V::floats(x[r][at + 1]), odd[r]);
+                const auto inputs = V::inputs(x[r] + at);
+                CASSANDRA_UNROLL
+                for (int c = 0; c < V::kWords; ++c) {
+                    even[r] = V::multiply_add(low[c], V::floats(inputs[2 * c]), even[r]);
+                    odd[r] = V::multiply_add(high[c], V::floats(inputs[2 * c + 1]), odd[r]);
+                }
             }
         }
     }
@@ -308,12 +348,13 @@ template <class V, int R, int N, int T, int BITS> struct Draft {
         if constexpr (kPaired) return pair_rows(sums, low, high, x, at + 2 * p);
         CASSANDRA_UNROLL
         for (int r = 0; r < R; ++r) {
+            const auto inputs = V::inputs(x[r] + at + 2 * p);
             CASSANDRA_UNROLL
             for (int part = 0; part < T; ++part)
-                sums[part][r] = V::dot_u8(sums[part][r], low[part], x[r][at + 2 * p]);
+                sums[part][r] = V::dot_u8(sums[part][r], low[part], inputs, 0);
             CASSANDRA_UNROLL
             for (int part = 0; part < T; ++part)
-                sums[part][r] = V::dot_u8(sums[part][r], high[part], x[r][at + 2 * p + 1]);
+                sums[part][r] = V::dot_u8(sums[part][r], high[part], inputs, 1);
         }
     }
 
@@ -368,15 +409,17 @@ template <class V, int R, int N, int T> struct Mx {
                 const typename V::B both = V::load(data + 64 * N * v + kPartBytes<V> * (first + t));
                 even[t] = V::negate(V::bit_and(both, V::words(0x00FF)), signs[0] >> own);
                 odd[t] = V::negate(V::template shift<-8>(both), signs[1] >> own);
+                V::part_words(even[t], odd[t]);
             }
             CASSANDRA_UNROLL
             for (int r = 0; r < R; ++r) {
+                const auto inputs = V::inputs(x[r] + at + 2 * v);
                 CASSANDRA_UNROLL
                 for (int part = 0; part < T; ++part)
-                    sums[part][r] = V::dot_i16(sums[part][r], even[part], x[r][at + 2 * v]);
+                    sums[part][r] = V::dot_i16(sums[part][r], even[part], inputs, 0);
                 CASSANDRA_UNROLL
                 for (int part = 0; part < T; ++part)
-                    sums[part][r] = V::dot_i16(sums[part][r], odd[part], x[r][at + 2 * v + 1]);
+                    sums[part][r] = V::dot_i16(sums[part][r], odd[part], inputs, 1);
             }
         }
     }
@@ -436,6 +479,8 @@ template <class V, int G, template <class, int, int, int> class Block> struct Co
                     for (int part = 1; part < T; ++part) sums[part][r] = sums[0][r];
                 }
                 data = start;
+                // All parts have the same inputs. Kept in registers, they would push out the sums.
+                if constexpr (T < kAll && !kPaired) __asm__ volatile("" : : : "memory");
                 CASSANDRA_UNROLL
                 for (int block = 0; block < G / 32; ++block, data += N * Form::kBytes)
                     Form::add(sums, data, first, x, at + 8 * Form::kWidth * block);

@@ -15,7 +15,12 @@ namespace {
 
 struct Quarters {
     static constexpr int kParts = 4, kRows = 8, kCodeRows = 8;
+    static constexpr bool kLooksUpBytes = true;
     template <int R, int N> static constexpr int kTogether = R <= 4 ? 4 : 2;
+
+    // Products take one lane of the inputs.
+    static float32x4_t inputs(const float* x) { return vld1q_f32(x); }
+    static uint32x2_t inputs(const uint32_t* x) { return vld1_u32(x); }
 
     using F = float32x4_t;
     using I = int32x4_t;
@@ -54,11 +59,12 @@ struct Quarters {
     static Table load_table(const uint16_t* table) {
         return vld2q_u8(reinterpret_cast<const uint8_t*>(table));
     }
-    // Bytes of a word of places are 0..15 and 16..31.
-    static B lookup(const Table& table, B places) {
-        const B nibble = vandq_u16(places, vdupq_n_u16(15));
-        const B both = vmlaq_u16(vdupq_n_u16(0x1000), nibble, vdupq_n_u16(0x0101));
-        return vreinterpretq_u16_u8(vqtbl2q_u8(table, vreinterpretq_u8_u16(both)));
+    static void look_up_bytes(const Table& table, B places, B& first, B& second) {
+        const uint8x16_t nibbles = vandq_u8(vreinterpretq_u8_u16(places), vdupq_n_u8(15));
+        const uint8x16_t low = vqtbl1q_u8(table.val[0], nibbles);
+        const uint8x16_t high = vqtbl1q_u8(table.val[1], nibbles);
+        first = vreinterpretq_u16_u8(vtrn1q_u8(low, high));
+        second = vreinterpretq_u16_u8(vtrn2q_u8(low, high));
     }
     // Negate words where the low eight bits of the mask have a one.
     static B negate(B a, uint32_t mask) {
@@ -76,20 +82,26 @@ struct Quarters {
     }
     static F floats(float x) { return vdupq_n_f32(x); }
 
-    // Even words of eight lanes' halves are multiplied by the first word of x, odd ones by the
-    // second.
-    static I dot_i16(I sum, B w, uint32_t x) {
+    // The first words of all lanes, multiplied by words 0 and 2 of x, and the second, by 1 and 3.
+    static void part_words(B& even, B& odd) {
+        const B first = vuzp1q_u16(even, odd);
+        odd = vuzp2q_u16(even, odd);
+        even = first;
+    }
+    static I dot_i16(I sum, B w, uint32x2_t x, int k) {
         const int16x8_t all = vreinterpretq_s16_u16(w);
-        const int16x4_t even = vget_low_s16(vuzp1q_s16(all, all));
-        const int16x4_t odd = vget_low_s16(vuzp2q_s16(all, all));
-        const int16x4_t factors = vreinterpret_s16_u32(vdup_n_u32(x));
-        return vmlal_lane_s16(vmlal_lane_s16(sum, even, factors, 0), odd, factors, 1);
+        const int16x4_t half = vget_low_s16(all), words = vreinterpret_s16_u32(x);
+        if (k) return vmlal_high_lane_s16(vmlal_lane_s16(sum, half, words, 1), all, words, 3);
+        return vmlal_high_lane_s16(vmlal_lane_s16(sum, half, words, 0), all, words, 2);
     }
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
     static constexpr int32_t kCodeShift = 0;
-    static I dot_u8(I sum, B w, uint32_t x) {
-        return vusdotq_s32(sum, vreinterpretq_u8_u16(w), vreinterpretq_s8_u32(vdupq_n_u32(x)));
+    static I dot_u8(I sum, B w, uint32x2_t x, int k) {
+        const uint8x16_t codes = vreinterpretq_u8_u16(w);
+        const int8x8_t octets = vreinterpret_s8_u32(x);
+        return k ? vusdotq_lane_s32(sum, codes, octets, 1)
+                 : vusdotq_lane_s32(sum, codes, octets, 0);
     }
 
     // A product of two outputs and two rows, of eight features each, has the rows of an output side
@@ -121,22 +133,34 @@ struct Quarters {
     static constexpr int32_t kCodeShift = 128;
     static constexpr bool kMultipliesPairs = false;
     static B shift_codes(B a) { return veorq_u16(a, vdupq_n_u16(0x8080)); }
-    static I dot_u8(I sum, B w, uint32_t x) {
-        return vdotq_s32(sum, vreinterpretq_s8_u16(w), vreinterpretq_s8_u32(vdupq_n_u32(x)));
+    static I dot_u8(I sum, B w, uint32x2_t x, int k) {
+        const int8x16_t codes = vreinterpretq_s8_u16(w);
+        const int8x8_t octets = vreinterpret_s8_u32(x);
+        return k ? vdotq_lane_s32(sum, codes, octets, 1) : vdotq_lane_s32(sum, codes, octets, 0);
     }
 #endif
 
 #ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
     static constexpr bool kMultipliesWords = true;
-    // x are two floats whose lower halves are zero. Instructions by name: GCC 12 allows all
-    // registers in the place of the factors, where only the first 16 can be.
-    static void multiply_add_words(B words, const float* x, F& even, F& odd) {
-        const float32x2_t both = vld1_f32(x);
-        __asm__("bfmlalb %0.4s, %1.8h, %2.h[1]" : "+w"(even) : "w"(words), "x"(both));
-        __asm__("bfmlalt %0.4s, %1.8h, %2.h[3]" : "+w"(odd) : "w"(words), "x"(both));
+    static constexpr int kWords = 4;
+    // Instructions by name: GCC 12 allows all registers in the place of x, where only the first 16
+    // can be. Sums are copied, because an array that is an operand stays in memory.
+    static void multiply_add_words(const B* words, const uint16_t* x, F& even, F& odd) {
+        const uint16x8_t inputs = vld1q_u16(x);
+        F first = even, second = odd;
+        __asm__(
+            "bfmlalb %0.4s, %2.8h, %6.h[0]\n\tbfmlalt %1.4s, %2.8h, %6.h[1]\n\t"
+            "bfmlalb %0.4s, %3.8h, %6.h[2]\n\tbfmlalt %1.4s, %3.8h, %6.h[3]\n\t"
+            "bfmlalb %0.4s, %4.8h, %6.h[4]\n\tbfmlalt %1.4s, %4.8h, %6.h[5]\n\t"
+            "bfmlalb %0.4s, %5.8h, %6.h[6]\n\tbfmlalt %1.4s, %5.8h, %6.h[7]"
+            : "+&w"(first), "+&w"(second)
+            : "w"(words[0]), "w"(words[1]), "w"(words[2]), "w"(words[3]), "x"(inputs));
+        even = first;
+        odd = second;
     }
 #else
     static constexpr bool kMultipliesWords = false;
+    static constexpr int kWords = 2;
 #endif
 };
 

@@ -137,8 +137,8 @@ struct Vectors : WholeTiles {
         return (as<Ints>(bits << 16) >> 16) + (as<Ints>(bits) >> 16);
     }
     // Sum four products per lane of unsigned and signed bytes. One product fits in 16 bits.
-    static I dot_u8(const I& sum, const B& w, uint32_t x) {
-        const Shorts bytes = as<Shorts>(all(x));
+    static I dot_u8(const I& sum, const B& w, const uint32_t* x, int k) {
+        const Shorts bytes = as<Shorts>(all(x[k]));
         const Shorts odd = bytes >> 8, even = as<Shorts>(as<Halves>(bytes) << 8) >> 8;
         return each<I>([&](int i) {
             const Halves words = as<Halves>(w.part[i]);
@@ -146,8 +146,8 @@ struct Vectors : WholeTiles {
                    both_words(as<Shorts>(words >> 8) * odd);
         });
     }
-    static I dot_i16(const I& sum, const B& w, uint32_t x) {
-        const Bits both = all(x);
+    static I dot_i16(const I& sum, const B& w, const uint32_t* x, int k) {
+        const Bits both = all(x[k]);
         const Ints high = as<Ints>(both) >> 16, low = as<Ints>(both << 16) >> 16;
         return each<I>([&](int i) {
             const Bits bits = w.part[i];

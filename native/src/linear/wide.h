@@ -57,11 +57,11 @@ struct Wide : WholeTiles {
     }
     static F low_words(B a) { return _mm512_castsi512_ps(_mm512_slli_epi32(a, 16)); }
     static F floats(float x) { return _mm512_set1_ps(x); }
-    static I dot_u8(I sum, B w, uint32_t x) {
-        return _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(static_cast<int>(x)));
+    static I dot_u8(I sum, B w, const uint32_t* x, int k) {
+        return _mm512_dpbusd_epi32(sum, w, _mm512_set1_epi32(static_cast<int>(x[k])));
     }
-    static I dot_i16(I sum, B w, uint32_t x) {
-        return _mm512_dpwssd_epi32(sum, w, _mm512_set1_epi32(static_cast<int>(x)));
+    static I dot_i16(I sum, B w, const uint32_t* x, int k) {
+        return _mm512_dpwssd_epi32(sum, w, _mm512_set1_epi32(static_cast<int>(x[k])));
     }
 };
 
