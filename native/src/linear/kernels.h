@@ -137,18 +137,14 @@ template <class V> struct Bf16 {
     }
 };
 
-// Look up the first words by bits 3..0 of `low`, and the second by bits 3..0 of `high`, which are
-// bits 11..8 of `low`.
+// Look up words by bits 3..0 of `high`, which are bits 11..8 of `low`.
 template <class V>
-CASSANDRA_INLINE void look_up(const typename V::Table& table, const typename V::B& low,
-                              const typename V::B& high, typename V::B& first,
-                              typename V::B& second) {
-    if constexpr (V::kLooksUpBytes) {
-        V::look_up_bytes(table, low, first, second);
-    } else {
-        first = V::lookup(table, low);
-        second = V::lookup(table, high);
-    }
+CASSANDRA_INLINE typename V::B look_up_second(const typename V::Table& table,
+                                              const typename V::B& low, const typename V::B& high) {
+    if constexpr (V::kLooksUpBytes)
+        return V::lookup_second(table, low);
+    else
+        return V::lookup(table, high);
 }
 
 // Words of vectors 0 and 1, of 2 and 3 (one: bits 15, 6..0; the other: bits 7, 14..8), places.
@@ -162,13 +158,13 @@ template <class V> struct Packed12 {
                        typename V::B (&words)[4]) {
         const typename V::B own = V::words(0x807F), places = V::load(data + 128 * N);
         const typename V::B first = V::load(data), second = V::load(data + 64 * N);
-        look_up<V>(table, places, V::template shift<-8>(places), words[0], words[2]);
-        look_up<V>(table, V::template shift<-4>(places), V::template shift<-12>(places), words[1],
-                   words[3]);
-        words[0] = V::select(own, first, words[0]);
-        words[1] = V::select(own, V::swap_bytes(first), words[1]);
-        words[2] = V::select(own, second, words[2]);
-        words[3] = V::select(own, V::swap_bytes(second), words[3]);
+        const typename V::B next = V::template shift<-4>(places);
+        words[0] = V::select(own, first, V::lookup(table, places));
+        words[1] = V::select(own, V::swap_bytes(first), V::lookup(table, next));
+        words[2] =
+            V::select(own, second, look_up_second<V>(table, places, V::template shift<-8>(places)));
+        words[3] = V::select(own, V::swap_bytes(second),
+                             look_up_second<V>(table, next, V::template shift<-12>(places)));
     }
 };
 
@@ -185,9 +181,8 @@ template <class V> struct Packed8 {
         CASSANDRA_UNROLL
         for (int half = 0; half < 2; ++half) {
             const typename V::B one = V::load(data + 64 * N * half), other = V::swap_bytes(one);
-            look_up<V>(table, one, other, words[2 * half], words[2 * half + 1]);
-            words[2 * half] = V::select(own, one, words[2 * half]);
-            words[2 * half + 1] = V::select(own, other, words[2 * half + 1]);
+            words[2 * half] = V::select(own, one, V::lookup(table, one));
+            words[2 * half + 1] = V::select(own, other, look_up_second<V>(table, one, other));
         }
     }
 };

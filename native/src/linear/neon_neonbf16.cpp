@@ -59,12 +59,18 @@ struct Quarters {
     static Table load_table(const uint16_t* table) {
         return vld2q_u8(reinterpret_cast<const uint8_t*>(table));
     }
-    static void look_up_bytes(const Table& table, B places, B& first, B& second) {
+    // Low and high bytes of the words of all nibbles that are lowest in a byte.
+    static uint8x16x2_t octets(const Table& table, B places) {
         const uint8x16_t nibbles = vandq_u8(vreinterpretq_u8_u16(places), vdupq_n_u8(15));
-        const uint8x16_t low = vqtbl1q_u8(table.val[0], nibbles);
-        const uint8x16_t high = vqtbl1q_u8(table.val[1], nibbles);
-        first = vreinterpretq_u16_u8(vtrn1q_u8(low, high));
-        second = vreinterpretq_u16_u8(vtrn2q_u8(low, high));
+        return {{vqtbl1q_u8(table.val[0], nibbles), vqtbl1q_u8(table.val[1], nibbles)}};
+    }
+    static B lookup(const Table& table, B places) {
+        const uint8x16x2_t found = octets(table, places);
+        return vreinterpretq_u16_u8(vtrn1q_u8(found.val[0], found.val[1]));
+    }
+    static B lookup_second(const Table& table, B places) {
+        const uint8x16x2_t found = octets(table, places);
+        return vreinterpretq_u16_u8(vtrn2q_u8(found.val[0], found.val[1]));
     }
     // Negate words where the low eight bits of the mask have a one.
     static B negate(B a, uint32_t mask) {
