@@ -95,7 +95,7 @@ struct WholeTiles {
     static constexpr int32_t kCodeShift = 0;         // subtracted from codes before dot_u8
     static constexpr bool kMultipliesWords = false;  // without a conversion to floats
     static constexpr bool kMultipliesPairs = false;  // of outputs by pairs of rows
-    static constexpr bool kLooksUpBytes = false;     // of two words in a vector
+    static constexpr bool kLooksUpBytes = false;     // so a vector has the places of two words
     template <int R, int N> static constexpr int kTogether = N;  // parts that share loads of input
     static constexpr int kWords = 1;  // vectors of words that share a load of input
 
