@@ -85,14 +85,15 @@ class _Mean:
 
     Each call of ``add`` multiplies the sums by ``DECAY``, even without cases. The prior counts
     as ``weight`` constant cases of value ``prior``. An estimate that stops all drafting therefore
-    fades within some dozens of rounds, and drafting is tried again.
+    fades within some dozens of rounds, and drafting is tried again. Another ``start`` cases of
+    that value fade like those that are added, so that the first few cases change little.
     """
 
     DECAY = 0.97
 
-    def __init__(self, prior: float, weight: float = 3.0) -> None:
+    def __init__(self, prior: float, weight: float = 3.0, start: float = 0.0) -> None:
         self._prior, self._weight = prior, weight
-        self._sum = self._cases = 0.0
+        self._sum, self._cases = prior * start, start
 
     @property
     def value(self) -> float:
@@ -139,7 +140,7 @@ def _sums(values: Sequence[float] | _Floats) -> _Floats:
 class AdaptivePolicy:
     """Choose the plan with the most expected tokens per cost.
 
-    After a drafted token, drafting continues with probability ``s`` (its margin is large enough).
+    A drafted token's margin is large enough to continue drafting with probability ``s``.
     Tokens with a large margin are accepted with probability ``a`` given that their predecessors
     are; tokens that stop drafting, with probability ``b``. With a low drafter's nodes, a token
     costs a pass of its own with probability ``1 - m``. Other sources fill a chain up to its
@@ -170,7 +171,7 @@ class AdaptivePolicy:
         self._unfilled = 0  # rounds since all rows were filled
         self._planned = Plan()
         self._costs = costs
-        self._accepted, self._continued = _Mean(0.75, 1.0), _Mean(0.9)  # a, s
+        self._accepted, self._continued = _Mean(0.8, 1.0, start=3.0), _Mean(0.9)  # a, s
         self._accepted_last, self._matched = _Mean(0.6), _Mean(0.4, 6.0)  # b, m
         self._kept = _Mean(1.0, 0.5)  # accepted nodes of the low drafter over the number promised
         priors = (0.8 ** (place + 1) for place in range(self._rows))
@@ -258,8 +259,7 @@ class AdaptivePolicy:
         sure, whole = view.drafted - stopped, view.tested == view.drafted
         self._accepted.add(min(view.accepted, sure), min(view.tested, sure))
         self._accepted_last.add(stopped and view.accepted == view.drafted, stopped and whole)
-        cases = max(view.drafted - 1, 0) + stopped
-        self._continued.add(cases - stopped, cases)
+        self._continued.add(sure, view.drafted)
         more = max(view.drafted - 1, 0) * any(each.rows > 1 for each in passes)
         self._matched.add(more and view.drafted - len(passes), more)
         if view.drafted:

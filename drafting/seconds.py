@@ -68,6 +68,7 @@ class _Time(NamedTuple):
     seconds: float
     seen: float  # positions
     round: int
+    doubted: bool = False  # counts for a few rounds only
 
 
 class _PassTimes:
@@ -76,9 +77,9 @@ class _PassTimes:
     The estimate for r rows is the recent time of passes over r rows; single slow passes count
     little. If the last ``KEPT`` rounds had no pass of r rows, the time is interpolated between
     fewer and more rows. A row count (or drafting itself) that was slow once is therefore tried
-    again; after ``DOUBTED`` rounds, if its first time was ``SURPRISE`` times the estimate. No pass
-    is slower than one over more rows. :class:`_Growth` scales times measured with other row counts
-    or positions.
+    again; after ``DOUBTED`` rounds, if its first time was a mean with a guess or ``SURPRISE`` times
+    the estimate. No pass is slower than one over more rows. :class:`_Growth` scales times measured
+    with other row counts or positions.
     """
 
     RATE = 0.1
@@ -97,7 +98,8 @@ class _PassTimes:
 
     def state(self) -> dict[str, list[Any]]:
         """Return the state as JSON-serializable objects, for :meth:`begin` in another process."""
-        times = [[rows, each.seen, each.seconds] for rows, each in sorted(self._times.items())]
+        sure = [(rows, each) for rows, each in sorted(self._times.items()) if not each.doubted]
+        times = [[rows, each.seen, each.seconds] for rows, each in sure]
         return {"growth": self._growth.seconds(), "times": times}
 
     def begin(self, growth: Sequence[float], times: Sequence[Sequence[float]]) -> None:
@@ -114,16 +116,18 @@ class _PassTimes:
         first = guess if not self.known else None
         before = self.estimate(rows, seen) if first is None else first
         bounded = seconds if before is None else min(seconds, self.OUTLIER * before)
+        doubted = first is not None
         if first is not None:
             bounded = (bounded + first) / 2
-        self._growth.add(rows, seen, bounded)
-        kept = self.KEPT
+        else:
+            self._growth.add(rows, seen, bounded)
         if rows in self._recent():
             known = self._scaled(rows, rows, seen)
             bounded = known + self.RATE * (bounded - known)
         elif before is not None and seconds > self.SURPRISE * before:
-            kept = self.DOUBTED
-        self._times[rows] = _Time(bounded, seen, self.rounds - self.KEPT + kept)
+            doubted = True
+        counts = self.DOUBTED if doubted else self.KEPT
+        self._times[rows] = _Time(bounded, seen, self.rounds - self.KEPT + counts, doubted)
 
     def _recent(self) -> list[int]:
         """Return the row counts of passes in recent rounds."""

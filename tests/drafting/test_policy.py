@@ -164,6 +164,32 @@ def test_a_first_draft_is_averaged_with_the_guess() -> None:
     assert costs.draft(0, 1) == pytest.approx((0.4 + 0.2) / 2)
 
 
+def test_a_first_draft_that_was_slow_is_forgotten_soon() -> None:
+    costs = warm()
+    costs.observe(with_rows(4, draft=0.9))
+    assert costs.draft(0, 4) > 0.6
+    for _ in range(9):
+        costs.observe(drafted(2, 2, draft=0.2, verify=1.1))
+    assert costs.draft(0, 4) < 0.3
+
+
+def test_a_new_process_does_not_believe_what_is_doubted() -> None:
+    costs = warm()
+    costs.observe(with_rows(4, draft=0.9))
+    costs.observe(drafted(1, 1, draft=0.2, verify=1.0))
+    assert [rows for rows, *_ in costs.state()["draft"]["times"]] == [1]
+    assert [rows for rows, *_ in costs.state()["verify"]["times"]] == [2]
+
+
+def with_rows(rows: int, *, draft: float) -> Outcome:
+    """Return a round with one draft pass over some rows."""
+    found = drafted(1, 1, verify=1.0)
+    passes = tuple(
+        dataclasses.replace(each, rows=rows, seconds=draft) for each in found.proposal.passes
+    )
+    return dataclasses.replace(found, proposal=dataclasses.replace(found.proposal, passes=passes))
+
+
 def test_a_slow_round_does_not_change_the_mind() -> None:
     policy = measured("model")
     before = run(policy, accepted=0.8, draft=0.25)[-1]
@@ -326,7 +352,7 @@ def tokens_per_byte(rate: float, last: float, going_on: float, gamma: int, draft
 @pytest.mark.parametrize("accepted", range(4))
 def test_the_choice_is_the_best_by_its_estimate(draft: float, accepted: int) -> None:
     policy = after(20, accepted=accepted, most=3, draft=draft)
-    cases = 2 * sum(0.97**age for age in range(20))  # drafts continued after two tokens
+    cases = 3 * sum(0.97**age for age in range(20))
     going_on = (cases + 0.9 * 3) / (cases + 3)
     rate = policy.rate
     worth = [tokens_per_byte(rate, 0.6, going_on, gamma, draft) for gamma in range(9)]
@@ -365,6 +391,22 @@ def test_drafting_is_tried_again() -> None:
         choices.append(policy.plan(0).model)
         policy.observe(drafted(0, 0))
     assert choices[0] == 0 < choices[-1]
+
+
+def test_one_rejected_chain_does_not_end_drafting() -> None:
+    policy = after(1, accepted=0, most=2)
+    assert policy.plan(0).model > 0
+
+
+def test_chains_of_one_token_show_how_often_drafting_goes_on() -> None:
+    """Every fifth token has a small margin."""
+    policy = after(0, accepted=0, most=0, draft=5.0)
+    for number in range(100):
+        chain = drafted(1, 1)
+        stopped = dataclasses.replace(chain.proposal, stopped=number % 5 == 0)
+        policy.observe(dataclasses.replace(chain, proposal=stopped))
+    assert policy._continued.value == pytest.approx(0.8, abs=0.03)
+    assert policy.plan(0).model == 8
 
 
 def test_a_margin_below_the_minimum_makes_plans_shorter() -> None:
