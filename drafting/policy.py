@@ -189,19 +189,37 @@ class AdaptivePolicy:
         chosen, worth = Plan(), 1 / verify[0]
         if isinstance(self._costs, MeasuredSeconds) and self._costs.wants_plain():
             return self._counted(chosen)
-        for low in self._lows if self._models else ():
-            worths = self._worths(low, self._costs.draft(position, 1 + low), verify)
-            for model in self._models:
-                for rows in sorted({model, self._all_rows(model)}):
-                    if worths[rows, model - 1] > worth:
-                        chosen, worth = Plan(model, low, rows), float(worths[rows, model - 1])
-        if chosen.model and self._fills:
-            one_pass = self._costs.draft(position, 1 + chosen.low)
-            least = self._worths(chosen.low, one_pass, verify, in_vain=True)
-            worth = min(worth, float(least[self._all_rows(chosen.model), chosen.model - 1]))
+        if self._models:
+            chosen, worth = self._best_chain(position, verify, chosen, worth)
         if self._uses_low:
             chosen = self._with_direct(chosen, worth, verify)
         return self._counted(self._sometimes_filled(chosen))
+
+    def _best_chain(
+        self, position: int, verify: Sequence[float], chosen: Plan, worth: float
+    ) -> tuple[Plan, float]:
+        """Return the best plan with the draft view, or ``chosen`` if none is worth more.
+
+        Also return what low drafters' trees have to exceed: the plan's tokens per cost if all rows
+        are filled, in vain.
+        """
+        chains = self._chains()
+        tokens = chains.tokens((self._fill.gain(accepted=True), self._fill.gain(accepted=False)))
+        verifying = chains.verify_cost(verify, self._fill.added())
+        drafting = {}
+        for low in self._lows:
+            one_pass = self._costs.draft(position, 1 + low)
+            drafting[low] = chains.draft_cost(one_pass, self._matched.value if low else 0.0)
+            worths = (tokens / (drafting[low] + verifying)).tolist()
+            for model in self._models:
+                for rows in sorted({model, self._all_rows(model)}):
+                    if worths[rows][model - 1] > worth:
+                        chosen, worth = Plan(model, low, rows), worths[rows][model - 1]
+        if chosen.model and self._fills:
+            filled = chains.verify_cost(verify, np.arange(self._max_nodes + 1.0))
+            at = self._all_rows(chosen.model), chosen.model - 1
+            worth = min(worth, float(tokens[at] / (drafting[chosen.low][at[1]] + filled[at])))
+        return chosen, worth
 
     def _all_rows(self, model: int) -> int:
         return max(model, self._rows) if self._fills else model
@@ -267,62 +285,67 @@ class AdaptivePolicy:
         promised, kept = outcome.promised()
         self._kept.add(kept, promised)
 
-    def _worths(
-        self, low: int, one_pass: float, verify: Sequence[float], *, in_vain: bool = False
-    ) -> _Floats:
-        """Return :func:`tokens_per_cost`; ``in_vain`` supposes that each row is filled."""
-        rates = ChainRates(
+    def _chains(self) -> Chains:
+        return Chains(
+            self._max_nodes,
             going_on=self._continued.value,
             accepted=self._accepted.value,
             accepted_last=self._accepted_last.value,
-            matched=self._matched.value if low else 0.0,
         )
-        added = np.arange(self._max_nodes + 1.0) if in_vain else self._fill.added()
-        gains = self._fill.gain(accepted=True), self._fill.gain(accepted=False)
-        return tokens_per_cost(rates, one_pass, verify, added, gains)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ChainRates:
-    """Probabilities of a chain's nodes."""
-
-    going_on: float  # that drafting continues after a node
-    accepted: float  # that such a node is accepted if its predecessors are
-    accepted_last: float  # that a node that ends drafting is
-    matched: float  # that a node needs no draft view pass of its own
-
-
-def tokens_per_cost(
-    rates: ChainRates,
-    one_pass: float,
-    verify: Sequence[float],
-    added: _Floats,
-    gains: tuple[_Floats, _Floats],
-) -> _Floats:
-    """Return the expected tokens per cost of plans [rows, longest chain - 1].
+class Chains:
+    """Expected tokens and costs of chains, by their maximum length.
 
     Args:
-        rates: probabilities of the chain's nodes
-        one_pass: cost of a draft view pass
-        verify: [nodes + 1] costs of verifications by nodes
-        added: [nodes + 1] expected nodes that fill 0, 1, ... rows
-        gains: [nodes + 1] tokens that these add to an accepted chain, and to a rejected one
+        most: greatest maximum length
+        going_on: probability that drafting continues after a node
+        accepted: that such a node is accepted if its predecessors are
+        accepted_last: that a node that ends drafting is
     """
-    most, going_on = len(verify) - 1, rates.going_on
-    earlier = np.arange(most)  # nodes before the last
-    reach, before = going_on**earlier, rates.accepted**earlier  # these are drafted, are accepted
-    free = np.maximum(np.arange(most + 1)[:, None] - (earlier + 1), 0)
-    cost = np.interp(earlier + 1 + added[free], np.arange(most + 1), verify)
 
-    def ended(accepted: float) -> _Floats:
-        whole = before * accepted
-        return whole * (1 + gains[0][free]) + (1 - whole) * gains[1][free]
+    def __init__(
+        self, most: int, *, going_on: float, accepted: float, accepted_last: float
+    ) -> None:
+        earlier = np.arange(most)  # nodes before the last
+        self._reach = going_on**earlier  # probability that these are drafted
+        self._stops, self._ends = self._reach * (1 - going_on), self._reach * going_on
+        self._before = accepted**earlier  # probability that these are accepted
+        self._accepted, self._accepted_last = accepted, accepted_last
+        self._nodes = np.arange(most + 1)
+        self._free = np.maximum(self._nodes[:, None] - (earlier + 1), 0)  # rows left by the chain
 
-    stops, ends = reach * (1 - going_on), reach * going_on
-    tokens = 1 + np.cumsum(stops * ended(rates.accepted_last), axis=1)
-    tokens += ends * ended(rates.accepted) + _sums(ends * before * rates.accepted)[:-1]
-    passes = one_pass * (1 + (1 - rates.matched) * (np.cumsum(reach) - 1))
-    return tokens / (passes + np.cumsum(stops * cost, axis=1) + ends * cost)
+    def tokens(self, gains: tuple[_Floats, _Floats]) -> _Floats:
+        """Return the expected tokens of a round [rows, longest chain - 1].
+
+        ``gains`` [most + 1] are tokens from filling 0, 1, ... rows after an accepted chain, and
+        after a rejected one.
+        """
+        whole_gain, part_gain = (gain[self._free] for gain in gains)
+
+        def ended(accepted: float) -> _Floats:
+            whole = self._before * accepted
+            return whole * (1 + whole_gain) + (1 - whole) * part_gain
+
+        tokens = 1 + np.cumsum(self._stops * ended(self._accepted_last), axis=1)
+        sure = _sums(self._ends * self._before * self._accepted)[:-1]
+        return tokens + self._ends * ended(self._accepted) + sure
+
+    def verify_cost(self, verify: Sequence[float], added: _Floats) -> _Floats:
+        """Return the expected cost of the verification [rows, longest chain - 1].
+
+        ``verify`` [most + 1] are costs by nodes, ``added`` [most + 1] the expected nodes that fill
+        0, 1, ... rows.
+        """
+        cost = np.interp(self._nodes[1:] + added[self._free], self._nodes, verify)
+        return np.cumsum(self._stops * cost, axis=1) + self._ends * cost
+
+    def draft_cost(self, one_pass: float, matched: float) -> _Floats:
+        """Return the expected cost of the draft view's passes [longest chain - 1].
+
+        A node needs no pass of its own with probability ``matched``.
+        """
+        return one_pass * (1 + (1 - matched) * (np.cumsum(self._reach) - 1))
 
 
 def make_policy(settings: Settings, costs: PassCosts, *, max_nodes: int) -> Policy:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cassandra_spec.drafting.proposal import Outcome
 from cassandra_spec.drafting.settings import DraftCache
@@ -31,35 +32,42 @@ class _Growth:
         self._start = np.array(self.START)
         self._prior = np.diag((self.NOISE / np.array(self.DEVIATIONS)) ** 2)
         self._unit: float | None = None  # seconds of a one-row pass with an empty context
-        self._fit = self._start
+        self._fit: Sequence[float] = self.START
 
-    def _terms(self, rows: int, seen: float) -> NDArray[np.float64]:
-        thousands = seen / 1000
-        return np.array([1.0, rows - 1, thousands, thousands * (rows - 1)])
+    @staticmethod
+    def _time(fit: Sequence[float], rows: int, seen: float) -> float:
+        thousands, more = seen / 1000, rows - 1
+        return fit[0] + fit[1] * more + thousands * (fit[2] + fit[3] * more)
+
+    def solve(self) -> None:
+        """Fit all passes so far."""
+        sums = self._sums + self._prior @ self._start
+        fit = np.linalg.solve(self._products + self._prior, sums)
+        self._fit = np.maximum(fit, (0.05, 0.0, 0.0, 0.0)).tolist()
 
     def seconds(self) -> list[float]:
         """Return the coefficients in seconds; empty before the first measurement."""
-        return [] if self._unit is None else (self._fit * self._unit).tolist()
+        return [] if self._unit is None else [each * self._unit for each in self._fit]
 
     def begin(self, seconds: Sequence[float]) -> None:
         """Set an earlier fit as the prior."""
         self._unit = seconds[0]
-        self._start = self._fit = np.array(seconds) / self._unit
+        self._fit = [each / self._unit for each in seconds]
+        self._start = np.array(self._fit)
 
     def of(self, rows: int, seen: float) -> float:
         """Return the time of a pass, in model units."""
-        return float(self._terms(rows, seen) @ self._fit)
+        return self._time(self._fit, rows, seen)
 
     def add(self, rows: int, seen: float, seconds: float) -> None:
-        """Update the fit with a measured pass."""
-        terms = self._terms(rows, seen)
+        """Add a measured pass; :meth:`solve` includes it in the fit."""
+        thousands, more = seen / 1000, rows - 1
+        terms = np.array([1.0, more, thousands, thousands * more])
         if self._unit is None:
-            self._unit = seconds / float(terms @ self._start)
+            self._unit = seconds / self._time(self._start.tolist(), rows, seen)
         about = self.of(rows, seen)  # relative errors count
         self._products = self._products * self.DECAY + np.outer(terms, terms) / about**2
         self._sums = self._sums * self.DECAY + terms * (seconds / self._unit / about**2)
-        fit = np.linalg.solve(self._products + self._prior, self._sums + self._prior @ self._start)
-        self._fit = np.maximum(fit, (0.05, 0.0, 0.0, 0.0))
 
 
 class _Time(NamedTuple):
@@ -90,11 +98,18 @@ class _PassTimes:
     def __init__(self) -> None:
         self._times: dict[int, _Time] = {}
         self._growth = _Growth()
+        self._curve: tuple[float, list[tuple[int, float]]] | None = None
         self.rounds = 0  # until now
 
     def begin_round(self) -> None:
         """Start a new round: passes added from here on belong to it."""
         self.rounds += 1
+        self._curve = None
+
+    def end_round(self) -> None:
+        """Include the passes of the round in the estimates."""
+        self._growth.solve()
+        self._curve = None
 
     def state(self) -> dict[str, list[Any]]:
         """Return the state as JSON-serializable objects, for :meth:`begin` in another process."""
@@ -103,10 +118,11 @@ class _PassTimes:
         return {"growth": self._growth.seconds(), "times": times}
 
     def begin(self, growth: Sequence[float], times: Sequence[Sequence[float]]) -> None:
-        """Load times of an earlier process, as if the last round had measured them."""
+        """Load times of an earlier process; they count for ``DOUBTED`` rounds."""
         self._growth.begin(growth)
         for rows, seen, seconds in times:
-            self._times[int(rows)] = _Time(seconds, seen, self.rounds)
+            self._times[int(rows)] = _Time(seconds, seen, self._last_round(self.DOUBTED))
+        self._curve = None
 
     def add(self, rows: int, seen: float, seconds: float, guess: float | None = None) -> None:
         """Add the time of a pass over ``rows`` that attended to ``seen`` positions.
@@ -121,18 +137,17 @@ class _PassTimes:
             bounded = (bounded + first) / 2
         else:
             self._growth.add(rows, seen, bounded)
-        if rows in self._recent():
+        if self.measured(rows, self.KEPT):
             known = self._scaled(rows, rows, seen)
-            bounded = known + self.RATE * (bounded - known)
+            bounded = known + (0.5 if self._times[rows].doubted else self.RATE) * (bounded - known)
         elif before is not None and seconds > self.SURPRISE * before:
             doubted = True
-        counts = self.DOUBTED if doubted else self.KEPT
-        self._times[rows] = _Time(bounded, seen, self.rounds - self.KEPT + counts, doubted)
+        last = self._last_round(self.DOUBTED if doubted else self.KEPT)
+        self._times[rows] = _Time(bounded, seen, last, doubted)
 
-    def _recent(self) -> list[int]:
-        """Return the row counts of passes in recent rounds."""
-        oldest = self.rounds - self.KEPT
-        return sorted(rows for rows, each in self._times.items() if each.round > oldest)
+    def _last_round(self, counts: int) -> int:
+        """Return the round as of which a time would count for another ``counts`` rounds."""
+        return self.rounds - self.KEPT + counts
 
     @property
     def known(self) -> bool:
@@ -150,16 +165,25 @@ class _PassTimes:
 
     def estimate(self, rows: int, seen: float) -> float | None:
         """Return the estimated seconds of a pass; None before the first measurement."""
-        known = self._recent()
+        known = self._known(seen)
         if not known:
             return None
-        fewer, more = [one for one in known if one <= rows], [one for one in known if one >= rows]
-        if not fewer or not more:
-            return self._scaled(fewer[-1] if fewer else more[0], rows, seen)
-        below, above = fewer[-1], more[0]
-        high = min(self._scaled(one, one, seen) for one in more)
-        low = min(self._scaled(below, below, seen), high)
-        return low + (rows - below) / max(above - below, 1) * (high - low)
+        first, last = known[0][0], known[-1][0]
+        if not first <= rows <= last:
+            return self._scaled(first if rows < first else last, rows, seen)
+        at = bisect.bisect_left(known, (rows, 0.0))
+        above, high = known[at]
+        below, low = known[max(at - 1, 0)]
+        return high + (above - rows) / max(above - below, 1) * (low - high)
+
+    def _known(self, seen: float) -> list[tuple[int, float]]:
+        """Return row counts of recent rounds with their seconds, none above that of more rows."""
+        if self._curve is None or self._curve[0] != seen:
+            recent = sorted(rows for rows in self._times if self.measured(rows, self.KEPT))
+            seconds = [self._scaled(rows, rows, seen) for rows in recent]
+            least = list(itertools.accumulate(reversed(seconds), min))[::-1]
+            self._curve = seen, list(zip(recent, least, strict=True))
+        return self._curve[1]
 
 
 class MeasuredSeconds:
@@ -219,6 +243,9 @@ class MeasuredSeconds:
         if self._verify.rounds == 1 and not self._verify.known:
             return
         self._verify.add(outcome.drafted + 1, self._position, outcome.verify_seconds)
+        seen = self._seen(self._position)
         for each in outcome.proposal.passes:
-            guess = self.draft(self._position, each.rows)
-            self._draft.add(each.rows, self._seen(self._position), each.seconds, guess)
+            guess = None if self._draft.known else self.draft(self._position, each.rows)
+            self._draft.add(each.rows, seen, each.seconds, guess)
+        self._verify.end_round()
+        self._draft.end_round()

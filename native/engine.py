@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,7 @@ class Engine(LoadedModel):
         self._free_slots = list(range(self.slots, 0, -1))  # the next one last
         self.table: NgramTable | None = None  # n-gram table of the low drafter
         self._history = np.zeros(self.context + 1, np.int32)
+        self._window_layers = Counter(config.windows)  # layers by the size of their window
 
     # --- passes ----------------------------------------------------------------------------------
 
@@ -391,13 +393,16 @@ class Engine(LoadedModel):
         Positions before ``sealed`` are sealed.
         """
         config, stop = self.config, runs[-1][1]
-        firsts = [max(0, stop - window) if window else 0 for window in config.windows]
+        firsts = [
+            (max(0, stop - window) if window else 0, layers)
+            for window, layers in self._window_layers.items()
+        ]
 
         def seen(low: int, high: int) -> int:
             """Count positions in [``low``, ``high``) that layers attend to, summed over layers."""
             return sum(
-                max(0, min(end, high) - max(begin, first, low))
-                for first in firsts
+                layers * max(0, min(end, high) - max(begin, first, low))
+                for first, layers in firsts
                 for begin, end in runs
             )
 

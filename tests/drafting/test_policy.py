@@ -26,7 +26,7 @@ from cassandra_spec.drafting import (
     fixed_plan,
     make_policy,
 )
-from cassandra_spec.drafting.policy import FILLED_NODES, ChainRates, tokens_per_cost
+from cassandra_spec.drafting.policy import FILLED_NODES, Chains
 from tests.drafting.simulation import KINDS, MACHINES, Record, play
 from tests.drafting.test_proposal import outcome
 
@@ -181,6 +181,19 @@ def test_a_new_process_does_not_believe_what_is_doubted() -> None:
     assert [rows for rows, *_ in costs.state()["verify"]["times"]] == [2]
 
 
+def test_times_of_an_earlier_process_count_for_a_few_rounds() -> None:
+    """It may have been disturbed."""
+    before = warm()
+    for _ in range(3):
+        before.observe(drafted(1, 1, draft=5.0, verify=1.1))
+    costs = MeasuredSeconds()
+    costs.begin(before.state())
+    assert costs.draft(0, 1) == pytest.approx(before.draft(0, 1))
+    for _ in range(9):
+        costs.observe(drafted(0, 0, verify=1.0))
+    assert costs.draft(0, 1) == pytest.approx(0.4)
+
+
 def with_rows(rows: int, *, draft: float) -> Outcome:
     """Return a round with one draft pass over some rows."""
     found = drafted(1, 1, verify=1.0)
@@ -298,19 +311,19 @@ costs = st.floats(0.1, 9)
 
 
 @given(
-    rates=st.builds(
-        ChainRates,
-        going_on=probabilities,
-        accepted=probabilities,
-        accepted_last=probabilities,
-        matched=probabilities,
-    ),
+    going_on=probabilities,
+    accepted=probabilities,
+    accepted_last=probabilities,
+    matched=probabilities,
     one_pass=costs,
     verify=st.lists(costs, min_size=4, max_size=4),
     means=st.lists(st.tuples(*[probabilities] * 3), min_size=3, max_size=3),
 )
-def test_tokens_per_cost_are_a_sum_over_all_ways_in_which_a_round_can_end(
-    rates: ChainRates,
+def test_tokens_and_costs_are_sums_over_all_ways_in_which_a_round_can_end(
+    going_on: float,
+    accepted: float,
+    accepted_last: float,
+    matched: float,
     one_pass: float,
     verify: list[float],
     means: list[tuple[float, float, float]],
@@ -318,20 +331,24 @@ def test_tokens_per_cost_are_a_sum_over_all_ways_in_which_a_round_can_end(
     added, whole_gain, part_gain = (
         np.array([0.0, *itertools.accumulate(column)]) for column in zip(*means, strict=True)
     )
-    found = tokens_per_cost(rates, one_pass, verify, added, (whole_gain, part_gain))
+    chains = Chains(3, going_on=going_on, accepted=accepted, accepted_last=accepted_last)
+    found_tokens = chains.tokens((whole_gain, part_gain))
+    found_verify = chains.verify_cost(verify, added)
+    found_draft = chains.draft_cost(one_pass, matched)
     for rows, longest in itertools.product(range(4), range(1, 4)):
-        tokens = cost = 0.0
+        tokens = draft_cost = verify_cost = 0.0
         for length, stopped in [*((n, True) for n in range(1, longest + 1)), (longest, False)]:
-            likely = rates.going_on ** (length - stopped) * (1 - rates.going_on) ** stopped
-            last = rates.accepted_last if stopped else rates.accepted
-            each = [rates.accepted] * (length - 1) + [last]
+            likely = going_on ** (length - stopped) * (1 - going_on) ** stopped
+            each = [accepted] * (length - 1) + [accepted_last if stopped else accepted]
             whole = math.prod(each)
             free = max(rows - length, 0)
             tokens += likely * sum(math.prod(each[:n]) for n in range(length + 1))
             tokens += likely * (whole * whole_gain[free] + (1 - whole) * part_gain[free])
-            cost += likely * one_pass * (1 + (length - 1) * (1 - rates.matched))
-            cost += likely * float(np.interp(length + added[free], range(4), verify))
-        assert found[rows, longest - 1] == pytest.approx(tokens / cost, rel=1e-12)
+            draft_cost += likely * one_pass * (1 + (length - 1) * (1 - matched))
+            verify_cost += likely * float(np.interp(length + added[free], range(4), verify))
+        assert found_tokens[rows, longest - 1] == pytest.approx(tokens, rel=1e-12)
+        assert found_verify[rows, longest - 1] == pytest.approx(verify_cost, rel=1e-12)
+        assert found_draft[longest - 1] == pytest.approx(draft_cost, rel=1e-12)
 
 
 def tokens_per_byte(rate: float, last: float, going_on: float, gamma: int, draft: float) -> float:
