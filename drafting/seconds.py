@@ -146,7 +146,7 @@ class _PassTimes:
         self._times[rows] = _Time(bounded, seen, last, doubted)
 
     def _last_round(self, counts: int) -> int:
-        """Return the round as of which a time would count for another ``counts`` rounds."""
+        """Return the round to store for a time that counts for another ``counts`` rounds."""
         return self.rounds - self.KEPT + counts
 
     @property

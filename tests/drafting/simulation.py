@@ -171,7 +171,7 @@ MACHINES = {
     "matrix units": Machine(draft={1: 0.36, 4: 0.40, 8: 0.46}, verify={1: 1.0, 4: 1.05, 9: 1.15}),
     # a desktop without: docs/results/kernels.md
     "vectors": Machine(draft={1: 0.36, 4: 0.43, 8: 0.70}, verify={1: 1.0, 4: 1.2, 9: 1.9}),
-    # such a machine behind 4,096 tokens, of which drafts read 1,040: docs/results/decoding.md
+    # such a machine behind 4,096 tokens; drafts read 1,040 of them
     "long context": Machine(draft={1: 0.25, 4: 0.32, 8: 0.47}, verify={1: 1.0, 4: 1.35, 8: 2.05}),
 }
 KINDS = {
