@@ -186,24 +186,28 @@ class AdaptivePolicy:
     def plan(self, position: int) -> Plan:
         """Return the plan of the next round."""
         verify = [self._costs.verify(position, 1 + nodes) for nodes in range(self._max_nodes + 1)]
-        chosen, worth = Plan(), 1 / verify[0]
         if isinstance(self._costs, MeasuredSeconds) and self._costs.wants_plain():
-            return self._counted(chosen)
-        if self._models:
-            chosen, worth = self._best_chain(position, verify, chosen, worth)
+            return self._counted(Plan())
+        chosen, worth = self._best_chain(position, verify)
         if self._uses_low:
             chosen = self._with_direct(chosen, worth, verify)
         return self._counted(self._sometimes_filled(chosen))
 
-    def _best_chain(
-        self, position: int, verify: Sequence[float], chosen: Plan, worth: float
-    ) -> tuple[Plan, float]:
-        """Return the best plan with the draft view, or ``chosen`` if none is worth more.
+    def _best_chain(self, position: int, verify: Sequence[float]) -> tuple[Plan, float]:
+        """Return the best plan with the draft view, or the plain one.
 
         Also return what low drafters' trees have to exceed: the plan's tokens per cost if all rows
         are filled, in vain.
         """
-        chains = self._chains()
+        chosen, worth = Plan(), 1 / verify[0]
+        if not self._models:
+            return chosen, worth
+        chains = Chains(
+            self._max_nodes,
+            going_on=self._continued.value,
+            accepted=self._accepted.value,
+            accepted_last=self._accepted_last.value,
+        )
         tokens = chains.tokens((self._fill.gain(accepted=True), self._fill.gain(accepted=False)))
         verifying = chains.verify_cost(verify, self._fill.added())
         drafting = {}
@@ -284,14 +288,6 @@ class AdaptivePolicy:
             self._fill.observe(outcome, view, self._planned.rows)
         promised, kept = outcome.promised()
         self._kept.add(kept, promised)
-
-    def _chains(self) -> Chains:
-        return Chains(
-            self._max_nodes,
-            going_on=self._continued.value,
-            accepted=self._accepted.value,
-            accepted_last=self._accepted_last.value,
-        )
 
 
 class Chains:

@@ -34,11 +34,6 @@ class _Growth:
         self._unit: float | None = None  # seconds of a one-row pass with an empty context
         self._fit: Sequence[float] = self.START
 
-    @staticmethod
-    def _time(fit: Sequence[float], rows: int, seen: float) -> float:
-        thousands, more = seen / 1000, rows - 1
-        return fit[0] + fit[1] * more + thousands * (fit[2] + fit[3] * more)
-
     def solve(self) -> None:
         """Fit all passes so far."""
         sums = self._sums + self._prior @ self._start
@@ -57,15 +52,15 @@ class _Growth:
 
     def of(self, rows: int, seen: float) -> float:
         """Return the time of a pass, in model units."""
-        return self._time(self._fit, rows, seen)
+        base, slope, seen_slope, both = self._fit
+        return base + slope * (rows - 1) + seen / 1000 * (seen_slope + both * (rows - 1))
 
     def add(self, rows: int, seen: float, seconds: float) -> None:
         """Add a measured pass; :meth:`solve` includes it in the fit."""
         thousands, more = seen / 1000, rows - 1
         terms = np.array([1.0, more, thousands, thousands * more])
-        if self._unit is None:
-            self._unit = seconds / self._time(self._start.tolist(), rows, seen)
         about = self.of(rows, seen)  # relative errors count
+        self._unit = self._unit or seconds / about
         self._products = self._products * self.DECAY + np.outer(terms, terms) / about**2
         self._sums = self._sums * self.DECAY + terms * (seconds / self._unit / about**2)
 
@@ -98,7 +93,7 @@ class _PassTimes:
     def __init__(self) -> None:
         self._times: dict[int, _Time] = {}
         self._growth = _Growth()
-        self._curve: tuple[float, list[tuple[int, float]]] | None = None
+        self._curve: tuple[float, list[tuple[int, float]]] | None = None  # positions, _known
         self.rounds = 0  # until now
 
     def begin_round(self) -> None:
