@@ -80,12 +80,13 @@ class _PassTimes:
     The estimate for r rows is the recent time of passes over r rows; single slow passes count
     little. If the last ``KEPT`` rounds had no pass of r rows, the time is interpolated between
     fewer and more rows. A row count (or drafting itself) that was slow once is therefore tried
-    again; after ``DOUBTED`` rounds, if its first time was a mean with a guess or ``SURPRISE`` times
-    the estimate. No pass is slower than one over more rows. :class:`_Growth` scales times measured
+    again; after ``DOUBTED`` rounds, if its time is of an earlier process, or its first was a mean
+    with a guess or ``SURPRISE`` times the estimate. The next time then counts as much as that
+    first one. No pass is slower than one over more rows. :class:`_Growth` scales times measured
     with other row counts or positions.
     """
 
-    RATE = 0.1
+    RATE, DOUBTED_RATE = 0.1, 0.5
     OUTLIER = 2.0
     KEPT = 100
     SURPRISE, DOUBTED = 1.3, 8
@@ -93,7 +94,7 @@ class _PassTimes:
     def __init__(self) -> None:
         self._times: dict[int, _Time] = {}
         self._growth = _Growth()
-        self._curve: tuple[float, list[tuple[int, float]]] | None = None  # positions, _known
+        self._curve: tuple[float, list[tuple[int, float]]] | None = None  # of _known, by positions
         self.rounds = 0  # until now
 
     def begin_round(self) -> None:
@@ -134,7 +135,8 @@ class _PassTimes:
             self._growth.add(rows, seen, bounded)
         if self.measured(rows, self.KEPT):
             known = self._scaled(rows, rows, seen)
-            bounded = known + (0.5 if self._times[rows].doubted else self.RATE) * (bounded - known)
+            rate = self.DOUBTED_RATE if self._times[rows].doubted else self.RATE
+            bounded = known + rate * (bounded - known)
         elif before is not None and seconds > self.SURPRISE * before:
             doubted = True
         last = self._last_round(self.DOUBTED if doubted else self.KEPT)

@@ -173,6 +173,15 @@ def test_a_first_draft_that_was_slow_is_forgotten_soon() -> None:
     assert costs.draft(0, 4) < 0.3
 
 
+def test_a_second_time_counts_as_much_as_a_doubted_first() -> None:
+    costs = warm()
+    costs.observe(drafted(1, 1, draft=50.0, verify=1.05))
+    costs.observe(drafted(1, 1, draft=0.2, verify=1.05))
+    assert costs.draft(0, 1) == pytest.approx(((0.4 + 0.8) / 2 + 0.2) / 2)
+    costs.observe(drafted(1, 1, draft=0.3, verify=1.05))
+    assert costs.draft(0, 1) == pytest.approx(0.4 + 0.1 * (0.3 - 0.4))
+
+
 def test_a_new_process_does_not_believe_what_is_doubted() -> None:
     costs = warm()
     costs.observe(with_rows(4, draft=0.9))
