@@ -40,7 +40,7 @@ class Plan:
         if not self.model:
             return f"low tree {self.rows}"
         parts = [f"model {self.model}", *([f"low {self.low}"] if self.low else [])]
-        return ", ".join([*parts, *([f"rows {self.rows}"] if self.rows > self.model else [])])
+        return ", ".join([*parts, *([f"rows {self.rows}"] if self.rows != self.model else [])])
 
 
 class Policy(Protocol):
@@ -107,14 +107,16 @@ class _Mean:
 class _Fill:
     """Mean nodes that fill the rows after a chain, and mean accepted ones, by place after it.
 
-    A mean changes in rounds that may fill its row; others do not fade what was learned.
+    A mean changes in rounds that may fill its row; others do not fade what was learned. The priors
+    are high, because a row that seems useless is filled, and its mean corrected, only rarely.
+    Without ``sources`` of nodes all means are 0.
     """
 
-    def __init__(self, places: int) -> None:
-        self._added = [_Mean(0.4) for _ in range(places)]
+    def __init__(self, places: int, *, sources: bool) -> None:
+        self._added = [_Mean(0.4 * sources) for _ in range(places)]
         self._gains = {
-            accepted: [_Mean(prior * 0.5**place) for place in range(places)]
-            for accepted, prior in ((True, 0.15), (False, 0.025))
+            accepted: [_Mean(sources * prior * 0.5**place, 2.0) for place in range(places)]
+            for accepted, prior in ((True, 0.15), (False, 0.3))
         }
 
     def observe(self, outcome: Outcome, chain: Count, rows: int) -> None:
@@ -167,7 +169,7 @@ class AdaptivePolicy:
         self._lows = (0, levels.low) if self._uses_low and levels.low else (0,)
         self._fills = self._uses_low and levels.tail
         self._rows = min(max_nodes, levels.rows)
-        self._fill = _Fill(max_nodes)
+        self._fill = _Fill(max_nodes, sources=self._uses_low)
         self._unfilled = 0  # rounds since all rows were filled
         self._planned = Plan()
         self._costs = costs
@@ -216,7 +218,7 @@ class AdaptivePolicy:
             drafting[low] = chains.draft_cost(one_pass, self._matched.value if low else 0.0)
             worths = (tokens / (drafting[low] + verifying)).tolist()
             for model in self._models:
-                for rows in sorted({model, self._all_rows(model)}):
+                for rows in self._row_limits(model):
                     if worths[rows][model - 1] > worth:
                         chosen, worth = Plan(model, low, rows), worths[rows][model - 1]
         if chosen.model and self._fills:
@@ -224,6 +226,13 @@ class AdaptivePolicy:
             at = self._all_rows(chosen.model), chosen.model - 1
             worth = min(worth, float(tokens[at] / (drafting[chosen.low][at[1]] + filled[at])))
         return chosen, worth
+
+    def _row_limits(self, model: int) -> range:
+        """Return the row limits of plans with a longest chain of ``model``.
+
+        Chains may be longer than the limit: other sources then fill rows after short ones only.
+        """
+        return range(1 if self._uses_low else model, self._all_rows(model) + 1)
 
     def _all_rows(self, model: int) -> int:
         return max(model, self._rows) if self._fills else model
