@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from cassandra_spec.drafting.report import plan_shares
 from cassandra_spec.toolkit.tables import text_table
 
 if TYPE_CHECKING:
@@ -53,13 +54,11 @@ def _native_rows(native: NativeFigures) -> list[list[str]]:
         kind: ", ".join(f"{count} {form}" for form, count in found.items())
         for kind, found in native.forms.items()
     }
-    frequent = sorted(native.plans.items(), key=lambda item: -item[1])
-    plans = [f"{plan}: {rounds}" for plan, rounds in frequent]
     streamed = native.memory.get("streamed")
     sizes = (native.memory[kind] for kind in ("target", "draft", "embedding"))
     return [
         ["rounds with a copied draft", f"{native.copied_rounds:,}"],
-        *([["rounds by plan", "; ".join(plans)]] if plans else []),
+        *([["rounds by plan", plan_shares(native.plans)]] if native.plans else []),
         ["tokens per second", _decimal(native.tokens_per_second)],
         ["ms per draft, verification", f"{native.draft_ms:.3f}, {native.verify_ms:.3f}"],
         ["prompt tokens per second", _decimal(native.prompt_tokens_per_second)],

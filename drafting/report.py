@@ -184,6 +184,16 @@ def native_figures(counters: Counters, settings: Settings, **parts: Any) -> Nati
     )
 
 
+def plan_shares(plans: Mapping[str, int]) -> str:
+    """Format shares of rounds by plan: the five most frequent of 2 % or more, then the others."""
+    total = sum(plans.values())
+    often = [(plan, count) for plan, count in plans.items() if count * 50 >= total]
+    shown = sorted(often, key=lambda each: -each[1])[:5]
+    rest = total - sum(count for _, count in shown)
+    shares = [*shown, *([("others", rest)] if rest else [])]
+    return "; ".join(f"{plan}: {count / total:.0%}" for plan, count in shares)
+
+
 def _traffic_parts(counters: Counters, costs: Costs) -> dict[str, Any]:
     return {
         "draft_bytes": costs.weights.draft,

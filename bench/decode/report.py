@@ -9,6 +9,7 @@ from textwrap import indent
 from typing import Any
 
 from cassandra_spec.bench.decode.results import Figure, Summary
+from cassandra_spec.drafting.report import plan_shares
 from cassandra_spec.model.output import file_place, write_json
 from cassandra_spec.toolkit.documents import block as block_of
 from cassandra_spec.toolkit.documents import fill_file, labelled, provenance
@@ -41,7 +42,7 @@ def lines(found: Sequence[Summary]) -> str:
             [each.contender, spread_cell(each.to_beside, 2)] for each in some if each.to_beside
         ]:
             parts.append(text_table(["contender", "of itself on the other checkout"], beside))
-        if chosen := [[each.contender, _plans(each.plans)] for each in some if each.plans]:
+        if chosen := [[each.contender, plan_shares(each.plans)] for each in some if each.plans]:
             parts.append(text_table(["adaptive gamma", "rounds by what they might draft"], chosen))
     return "\n\n".join(parts)
 
@@ -60,16 +61,6 @@ def _cells(one: Summary) -> list[str]:
         "-" if one.held is None else f"{one.held / 1e6:.0f}",
         f"{one.resident / 1e6:.0f}",
     ]
-
-
-def _plans(plans: Mapping[str, int]) -> str:
-    """Format shares of rounds, the most frequent first; those below 1 in 50 are summed."""
-    total = sum(plans.values())
-    often = {plan: count for plan, count in plans.items() if count * 50 >= total}
-    order = sorted(often, key=lambda plan: -often[plan])
-    parts = [f"{plan}: {often[plan] / total:.0%}" for plan in order]
-    rest = total - sum(often.values())
-    return "; ".join([*parts, f"others: {rest / total:.0%}"] if rest else parts)
 
 
 def spread_cell(figure: Figure, digits: int) -> str:

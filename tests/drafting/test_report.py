@@ -18,6 +18,7 @@ from cassandra_spec.drafting import (
     make_report,
     native_figures,
 )
+from cassandra_spec.drafting.report import plan_shares
 from tests.drafting.test_proposal import outcome
 
 COSTS = Costs(
@@ -110,3 +111,12 @@ def test_json_of_the_native_engine_leaves_out_the_traffic() -> None:
     assert body["native"]["tokens_per_second"] == counted.tokens / 3
     assert body["sources"] == {"model": {"rounds": 2, "drafted": 6, "accepted": 4}}
     assert not {"kv", "traffic", "draft_bytes"} & set(body)
+
+
+def test_five_plans_are_shown() -> None:
+    plans = {**{f"model {gamma}": 10 - gamma for gamma in range(1, 8)}, "plain": 1}
+    assert plan_shares(plans) == (
+        "model 1: 21%; model 2: 19%; model 3: 16%; model 4: 14%; model 5: 12%; others: 19%"
+    )
+    assert plan_shares({"model 4": 3}) == "model 4: 100%"
+    assert plan_shares({"model 4": 99, "plain": 1}) == "model 4: 99%; others: 1%"
