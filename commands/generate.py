@@ -63,7 +63,7 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_repeated(parser, "prompt", "TEXT", "prompt")
     text = "read a prompt from a file; -: from standard input, the default without prompts"
     flags.add_repeated(parser, "prompt-file", "FILE", text)
-    text = "decode up to N prompts at once, without drafts (native backend; at most 16)"
+    text = "decode up to N prompts at once (native backend; at most 16)"
     flags.add_count(parser, "batch", text, 1)
     flags.add_switch(parser, "raw", "continue the prompt without a chat template")
     flags.add_switch(parser, "json", "print replies and figures as JSON")
@@ -79,7 +79,7 @@ def register(subparsers: flags.Subparsers) -> None:
 
 def _generate(args: argparse.Namespace) -> int:
     """Run ``casspec generate``."""
-    from cassandra_spec.drafting import Replies, SideBySide
+    from cassandra_spec.drafting import Replies
     from cassandra_spec.model.output import file_place
     from cassandra_spec.model.trace import Recorder
 
@@ -90,8 +90,8 @@ def _generate(args: argparse.Namespace) -> int:
         replies = Replies(recorder or backend, settings, raw=args.raw)
         try:
             show = (lambda *_: None) if args.json else TextPrinter()
-            if args.batch > 1 and isinstance(backend, SideBySide):
-                replies.run_together(prompts, show, backend.sequences())
+            if args.batch > 1:
+                replies.run_together(prompts, show)
             else:
                 replies.run(prompts, show)
         finally:

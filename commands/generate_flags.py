@@ -14,6 +14,7 @@ from cassandra_spec.commands.grammar_flags import add_grammar, grammar_of, with_
 from cassandra_spec.drafting.settings import (
     ADAPTIVE,
     BEST_MARGIN,
+    Acceptance,
     DraftKind,
     Gamma,
     Sampling,
@@ -111,6 +112,7 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
 def set_greedy(parser: argparse.ArgumentParser) -> None:
     """Set the attributes of the sampling flags to greedy decoding, without adding the flags."""
     parser.set_defaults(stop=[], temperature=0.0, top_k=None, top_p=None, seed=None)
+    parser.set_defaults(acceptance="noise")
     parser.set_defaults(raw=False, verify=False, batch=1)
 
 
@@ -129,6 +131,11 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
         group, "top-p", "sample from the most likely tokens with total probability P", metavar="P"
     )
     flags.add_seed(group, "seed of the sampler, for repeatable replies")
+    text = (
+        "acceptance of drafted tokens: `noise` that belongs to each place (replies do not depend on"
+        " drafts), or `rejection` (the paper's Eq. 1)"
+    )
+    flags.add_choice(group, "acceptance", get_args(Acceptance), text)
 
 
 def _add_kv(parser: argparse.ArgumentParser) -> None:
@@ -159,18 +166,17 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
 _NATIVE = "with --backend native, which decodes weights itself"
 _TORCH, _GREEDY = "with the torch backend", "without --temperature above 0"
 _LOOKUP = "with --draft lookup"
-_BATCH = "with --batch above 1, which decodes plainly"
+_BATCH = "with --batch above 1"
 _DRAFT = ("--min-margin", *DRAFT_CACHE_FLAGS)
 _NATIVE_FLAGS = ("--threads", "--native-target", "--memory-limit")
 _KV = ("truncated", "fill", "group", "block", "order", "keep", "prune", "whole")
 _IGNORED: tuple[flags.Ignored, ...] = (
     (("--codec",), lambda args: args.backend == "native", _NATIVE),
     (_NATIVE_FLAGS, lambda args: args.backend == "torch", _TORCH),
-    (("--top-k", "--top-p", "--seed"), lambda args: args.temperature == 0, _GREEDY),
+    (("--top-k", "--top-p", "--seed", "--acceptance"), lambda args: args.temperature == 0, _GREEDY),
     (tuple(f"--kv-{name}" for name in _KV), lambda args: args.kv == BF16, "without --kv"),
     (("--gamma", "--draft", *_DRAFT), lambda args: args.plain, "with --plain"),
     (("--draft", *_DRAFT), lambda args: args.gamma == 0, "with --gamma 0"),
-    (("--gamma", "--draft", *_DRAFT), lambda args: args.batch > 1, _BATCH),
     (("--trace",), lambda args: args.batch > 1, _BATCH),
     (("--batch",), lambda args: args.backend == "torch" and args.batch > 1, _TORCH),
     (("--gamma", *_DRAFT), lambda args: args.draft == "none", "with --draft none"),
@@ -272,7 +278,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
     gamma = ADAPTIVE if args.gamma is None else args.gamma
     margin = default_margin(gamma) if args.min_margin is None else args.min_margin
     return Settings(
-        gamma=0 if args.plain or args.batch > 1 else gamma,
+        gamma=0 if args.plain else gamma,
         draft=args.draft,
         min_margin=margin,
         levels=model_flags.levels_of(args),
@@ -280,6 +286,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         max_tokens=args.max_tokens,
         stop_strings=tuple(args.stop),
         sampling=Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p),
+        acceptance=args.acceptance,
         seed=args.seed,
     )
 

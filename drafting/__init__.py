@@ -5,23 +5,27 @@ Nothing here needs torch. ``docs/development.md``, "Add a draft method", explain
 
 from cassandra_spec.drafting.choice.chooser import Chooser, Score, score
 from cassandra_spec.drafting.choice.processors import Bias, Penalties, Processor, ProcessorState
-from cassandra_spec.drafting.choice.sampling import draw, probabilities, verify
+from cassandra_spec.drafting.choice.sampling import (
+    Pick,
+    Picker,
+    draw,
+    pick,
+    probabilities,
+    seed_of,
+    verify,
+)
 from cassandra_spec.drafting.costs import pass_costs
 from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes
 from cassandra_spec.drafting.levels import Choice, LevelDrafter, View, accept_greedy
-from cassandra_spec.drafting.loop import (
-    DrafterFactory,
-    DraftPasses,
-    Session,
-    decode,
-    make_drafter,
-)
+from cassandra_spec.drafting.loop import Batch, Part, Result, Runtime, reply_rounds
 from cassandra_spec.drafting.low import Candidates, Copies, LowDrafter, Recycled
 from cassandra_spec.drafting.policy import (
     AdaptivePolicy,
     FixedPolicy,
+    Gains,
     PassCosts,
     Plan,
+    Planner,
     Policy,
     fixed_plan,
     make_policy,
@@ -45,13 +49,10 @@ from cassandra_spec.drafting.proposal import (
 from cassandra_spec.drafting.replies import (
     Backend,
     Emitted,
-    Ending,
     Ends,
     Generation,
-    OneByOne,
     Replies,
     Sequences,
-    SideBySide,
     cut_at_end,
     never,
 )
@@ -64,9 +65,18 @@ from cassandra_spec.drafting.report import (
     native_figures,
 )
 from cassandra_spec.drafting.seconds import MeasuredSeconds
+from cassandra_spec.drafting.sessions import (
+    DrafterFactory,
+    DraftPasses,
+    Session,
+    SessionRuntime,
+    decode,
+    make_drafter,
+)
 from cassandra_spec.drafting.settings import (
     ADAPTIVE,
     GREEDY,
+    Acceptance,
     DraftCache,
     DraftKind,
     Gamma,
@@ -100,8 +110,10 @@ __all__ = [
     "ROOT",
     "TABLE",
     "TARGET",
+    "Acceptance",
     "AdaptivePolicy",
     "Backend",
+    "Batch",
     "Bias",
     "Candidates",
     "Choice",
@@ -117,9 +129,9 @@ __all__ = [
     "Drafter",
     "DrafterFactory",
     "Emitted",
-    "Ending",
     "Ends",
     "FixedPolicy",
+    "Gains",
     "Gamma",
     "Generation",
     "KeyValueCounters",
@@ -130,11 +142,14 @@ __all__ = [
     "NativeFigures",
     "NgramTable",
     "Node",
-    "OneByOne",
     "Outcome",
+    "Part",
     "PassCosts",
     "Penalties",
+    "Pick",
+    "Picker",
     "Plan",
+    "Planner",
     "Policy",
     "Processor",
     "ProcessorState",
@@ -145,12 +160,14 @@ __all__ = [
     "Replies",
     "ReplyText",
     "Report",
+    "Result",
+    "Runtime",
     "Sampling",
     "Score",
     "Sequences",
     "Session",
+    "SessionRuntime",
     "Settings",
-    "SideBySide",
     "TableOrder",
     "Trace",
     "TraceText",
@@ -174,8 +191,11 @@ __all__ = [
     "native_figures",
     "never",
     "pass_costs",
+    "pick",
     "probabilities",
+    "reply_rounds",
     "score",
+    "seed_of",
     "stop_tokens",
     "verify",
 ]

@@ -30,17 +30,18 @@ from cassandra_spec.drafting.proposal import (
     Node,
     Outcome,
     Proposal,
+    child,
 )
-from cassandra_spec.drafting.settings import GREEDY, Settings
+from cassandra_spec.drafting.settings import Settings
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
     """Next-token choice from one row of the draft view."""
 
-    token: int  # sampled, or the top token
-    second: int  # second-best token
-    margin: float  # best logit minus second-best logit
+    token: int
+    second: int  # second-best token; -1: none
+    margin: float  # by which the best exceeds the second-best, in logits
     distribution: Probabilities | None = None  # distribution the token was drawn from [vocabulary]
 
 
@@ -50,8 +51,11 @@ class View(Protocol):
     def run(self, pending: int, nodes: Sequence[Node], position: int) -> None:
         """Run one pass over a token at ``position`` (row 0) and nodes below it (rows 1 and up)."""
 
-    def choose(self, row: int) -> Choice:
-        """Choose the token after a row of the last pass. Called at most once per row."""
+    def choose(self, row: int, position: int) -> Choice:
+        """Choose the token after a row of the last pass, which will be at ``position``.
+
+        Called at most once per row.
+        """
 
     def keep(self, path: Sequence[int]) -> None:
         """Keep the keys and values of row 0 and of the rows on ``path``; drop all others."""
@@ -61,7 +65,7 @@ class LevelDrafter:
     """Draft chains with the draft view, in fewer passes, inside trees (:class:`Drafter`).
 
     Without ``low`` a pass of the draft view drafts one token; without ``view`` the target verifies
-    trees of the low drafter. Sampling uses chains only, because Eq. 1 is defined for chains.
+    trees of the low drafter. Acceptance by Eq. 1 uses chains only, for which it is defined.
     """
 
     def __init__(
@@ -69,9 +73,9 @@ class LevelDrafter:
     ) -> None:
         self._low = low
         self._view, self._policy, self._settings = view, policy, settings
-        greedy = settings.sampling == GREEDY
-        self._branches = settings.levels.branches if greedy else 1
-        self._alternatives = settings.levels.alternatives if greedy and low else 0
+        trees = not settings.rejects
+        self._branches = settings.levels.branches if trees else 1
+        self._alternatives = settings.levels.alternatives if trees and low else 0
 
     def propose(self, context: Sequence[int], budget: int) -> Proposal:
         """Return a tree of at most ``budget`` nodes: the chain, second-best tokens, the tail."""
@@ -117,12 +121,11 @@ class LevelDrafter:
         view.run(pending, tree, chain.position + len(chain.tokens))
         row, path = 0, list[int]()
         while True:
-            chain.add(view.choose(row))
-            below = [n for n, node in enumerate(tree) if node.parent == row - 1]
-            agreeing = [n for n in below if tree[n].token == chain.tokens[-1]]
-            if not (chain.goes_on and agreeing):
+            chain.add(view.choose(row, chain.position + len(chain.tokens) + 1))
+            below = child(tree, row, chain.tokens[-1])
+            if below is None or not chain.goes_on:
                 return view.keep(path)
-            row = agreeing[0] + 1
+            row = below + 1
             path.append(row)
 
     def _tree(
@@ -207,7 +210,9 @@ class _Chain:
         ]
         limit = self._settings.levels.alternative_margin
         unsure = sorted(
-            (choice.margin, at) for at, choice in enumerate(self.choices) if choice.margin < limit
+            (choice.margin, at)
+            for at, choice in enumerate(self.choices)
+            if choice.margin < limit and choice.second >= 0
         )
         for margin, at in unsure[: max(min(alternatives, rows - len(nodes)), 0)]:
             nodes.append(Node(self.choices[at].second, at - 1, margin, ALTERNATIVES))
@@ -223,10 +228,7 @@ def accept_greedy(
     Rows off the path are not read.
     """
     path, row = list[int](), 0
-    while True:
-        below = (at for at, node in enumerate(nodes) if node.parent == row - 1)
-        child = next((at for at in below if nodes[at].token == best[row]), None)
-        if child is None:
-            return tuple(path)
-        path.append(child)
-        row = child + 1
+    while (below := child(nodes, row, best[row])) is not None:
+        path.append(below)
+        row = below + 1
+    return tuple(path)

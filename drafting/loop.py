@@ -1,258 +1,309 @@
-"""The decode loop of one sequence, over the passes of a session (section II.B of the paper).
+"""The decode loop: rounds of one or several sequences, over the passes of a runtime.
 
-Sessions may belong to any runtime; they return numpy arrays or CPU tensors.
+In a round every sequence drafts, and one target pass verifies the drafts of all (section II.B of
+the paper, for several sequences). A sequence's tokens depend on its own rows of logits, its
+settings and its seed alone, so each reply is the one that it would be alone, for any other
+sequences and any order of arrival (docs/software/lossless.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol, Self
 
 from cassandra_spec.drafting.choice.chooser import Chooser, Score
-from cassandra_spec.drafting.choice.sampling import draw, probabilities, top_tokens
+from cassandra_spec.drafting.choice.sampling import Picker
 from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes
-from cassandra_spec.drafting.levels import Choice, LevelDrafter
-from cassandra_spec.drafting.low import BRANCHES, Candidates, LowDrafter
-from cassandra_spec.drafting.policy import PassCosts, make_policy
-from cassandra_spec.drafting.proposal import Drafter, Node, Outcome, Proposal
-from cassandra_spec.drafting.replies import cut_at_end
+from cassandra_spec.drafting.proposal import Outcome
+from cassandra_spec.drafting.replies import Emitted, Ends, cut_at_end, never
 from cassandra_spec.drafting.settings import Settings
 from cassandra_spec.golden import CassandraError
 
-SCORED_ROWS = 8
-"""Prompt tokens per pass when their log-probabilities are requested."""
-
-MAX_PLANNED_NODES = 8
-"""Maximum nodes that the adaptive policy plans."""
+PLAIN = Outcome()
 
 
-class DraftPasses(Protocol):
-    """Run draft passes over trees of one sequence.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """One sequence's part of a round: the target reads ``count`` tokens, from ``position`` on."""
 
-    A pass has row 0 for a token at ``position`` and one row per node below it. Each node's row
-    attends to all earlier positions and to the nodes above it. :meth:`keep` selects the rows that
-    stay in the KV cache.
+    slot: int
+    tokens: Sequence[int]  # prompt and reply so far
+    position: int
+    count: int
+    prompt: bool  # the tokens are of the prompt
+    budget: int  # maximum nodes of drafts
+    settings: Settings
+    seed: int
+    chooser: Chooser
+
+    @property
+    def ends(self) -> bool:
+        """True if a token follows: no other tokens wait."""
+        return self.position + self.count == len(self.tokens)
+
+    @property
+    def wanted(self) -> int:
+        """Number of the last tokens whose logits are needed."""
+        return self.count if self.scored else int(self.ends)
+
+    @property
+    def scored(self) -> bool:
+        """True if the tokens' log-probabilities are requested."""
+        return self.prompt and self.settings.prompt_logprobs
+
+    @property
+    def needs_logits(self) -> bool:
+        """True if the chooser needs logits; else the runtime may choose by noise itself."""
+        return self.settings.needs_logits
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a round gave a sequence: an outcome and the token after it, or an error."""
+
+    outcome: Outcome = PLAIN
+    token: int | None = None  # None: the sequence's prompt is not complete
+    seconds: float = 0.0  # of its share of the target pass
+    error: CassandraError | None = None
+
+
+class Runtime(Protocol):
+    """Sequences in slots, and the passes over them."""
+
+    @property
+    def free(self) -> int:
+        """Number of free slots."""
+
+    @property
+    def picker(self) -> Picker:
+        """Function that chooses a token from a row of logits."""
+
+    def share(self, waiting: Mapping[int, int]) -> tuple[dict[int, int], int]:
+        """Return the number of tokens to read of each slot, and the maximum nodes of drafts.
+
+        ``waiting`` has the number of tokens that wait, at least one; with more than one they are
+        of a prompt.
+        """
+
+    def claim(
+        self, prompt: Sequence[int], settings: Settings, running: Mapping[int, Sequence[int]]
+    ) -> tuple[int, int]:
+        """Claim a slot for a prompt; return it and the number of prompt tokens cached in it.
+
+        At least one token is left to read. ``running`` holds the tokens that other slots have read.
+        Raises :class:`CassandraError` if no slot is free, or if the runtime does not support prompt
+        or settings.
+        """
+
+    def release(self, slot: int, tokens: Sequence[int]) -> None:
+        """Free a slot, in which some tokens have been read."""
+
+    def close(self) -> None:
+        """Give back all free slots."""
+
+    def round(self, parts: Sequence[Part]) -> list[Result]:
+        """Run a round: draft, verify, and choose the tokens of each part."""
+
+    def settle(self, part: Part, outcome: Outcome, tokens: int) -> KeyValueCounters | None:
+        """Commit the tokens that a round emitted; return its KV cache traffic, if it is known."""
+
+    def stored(self, slot: int) -> ReadBytes | None:
+        """Return the memory of a sequence's keys and values, if it is known."""
+
+
+class Batch:
+    """Sequences in the slots of a runtime (:class:`cassandra_spec.drafting.Sequences`).
+
+    Use it as a context manager, or :meth:`close` it. After an interrupted step it can only be
+    closed. ``counters`` counts the rounds of all sequences; a trace counts those of one instead. A
+    shared pass counts for each of its sequences as if it ran alone, and its time in parts.
     """
 
-    def draft(self, pending: int, nodes: Sequence[Node], position: int) -> ArrayLike:
-        """Return the draft's logits of a tree, float32 [1 + nodes, vocabulary]."""
+    def __init__(self, runtime: Runtime, counters: Counters | None = None) -> None:
+        self._runtime = runtime
+        self._counters = Counters() if counters is None else counters
+        self._running: dict[int, _Sequence] = {}
 
-    def keep(self, path: Sequence[int]) -> None:
-        """Keep the keys and values of row 0 and of ``path`` from the last pass, contiguously."""
+    def claim(
+        self,
+        prompt: Sequence[int],
+        settings: Settings,
+        trace: Counters | None = None,
+        *,
+        ends: Ends = never,
+        scores: list[Score] | None = None,
+    ) -> int:
+        """Start a sequence for ``prompt`` and return its slot, held until the sequence ends.
+
+        Stop strings of ``settings`` are ignored. A prompt whose tokens are scored is read in full,
+        without reusing cached positions. Raises :class:`CassandraError` like
+        :meth:`Runtime.claim`.
+        """
+        running = {slot: each.read for slot, each in self._running.items()}
+        chooser = Chooser(prompt, settings, scores=scores, picker=self._runtime.picker)
+        slot, cached = self._runtime.claim(prompt, settings, running)
+        counters = self._counters if trace is None else trace
+        self._running[slot] = _Sequence(slot, prompt, chooser, cached, counters, ends)
+        return slot
+
+    def cached(self, slot: int) -> int:
+        """Return the number of prompt tokens whose keys and values were reused from the cache."""
+        return self._running[slot].cached
+
+    def step(self) -> list[Emitted]:
+        """Run one round; return the new tokens of each sequence whose prompt is read.
+
+        Raises :class:`CassandraError` if logits are not finite.
+        """
+        if not self._running:
+            return []
+        waiting = {slot: each.waiting for slot, each in self._running.items()}
+        counts, budget = self._runtime.share(waiting)
+        parts = [each.part(counts[slot], budget) for slot, each in self._running.items()]
+        results = self._runtime.round(parts)
+        return [
+            emitted
+            for part, result in zip(parts, results, strict=True)
+            for emitted in self._take(part, result)
+        ]
+
+    def release(self, slot: int) -> None:
+        """Cancel a sequence and free its slot."""
+        if slot not in self._running:
+            raise CassandraError(f"slot must be that of a running sequence, not {slot!r}")
+        self._runtime.release(slot, self._running.pop(slot).read)
+
+    @property
+    def free(self) -> int:
+        """Number of free slots."""
+        return self._runtime.free
+
+    @property
+    def running(self) -> tuple[int, ...]:
+        """Slots of running sequences, oldest first."""
+        return tuple(self._running)
+
+    def close(self) -> None:
+        """Cancel all sequences."""
+        for slot in self.running:
+            self.release(slot)
+        self._runtime.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _take(self, part: Part, result: Result) -> Iterator[Emitted]:
+        """Emit what a round gave a sequence."""
+        sequence = self._running[part.slot]
+        if result.error is not None:
+            self.release(part.slot)
+            yield Emitted(part.slot, -1, True, result.error)
+            return
+        tokens, over = sequence.take(part, result, self._runtime)
+        if over:
+            if stored := self._runtime.stored(part.slot):
+                _add_memory(sequence.counters, stored)
+            self.release(part.slot)
+        for place, token in enumerate(tokens, start=1):
+            yield Emitted(part.slot, token, over and place == len(tokens))
 
 
-class Session(DraftPasses, Protocol):
-    """Draft and target of one sequence, with their KV caches.
-
-    Both write the keys and values of their own positions and read those of all earlier positions.
-    ``weights`` is the bytes that a pass reads beside keys and values.
-    """
-
-    weights: ReadBytes
-
-    def prompt(self, tokens: Sequence[int]) -> ArrayLike:
-        """Return the target's logits of a prompt's last token, float32 [1, vocabulary]."""
-
-    def target(self, pending: int, nodes: Sequence[Node], position: int) -> ArrayLike:
-        """Return the target's logits of a tree, float32 [1 + nodes, vocabulary]."""
-
-    def commit(self, position: int) -> None:
-        """Commit all tokens before ``position``; they are never rolled back."""
-
-    def reads(self, position: int) -> ReadBytes:
-        """Return the KV cache bytes that a pass reads if its last token is at ``position``."""
-
-    def stored(self) -> ReadBytes:
-        """Return the memory of the keys and values of all committed positions."""
-
-
-class PassView:
-    """Choose tokens from draft passes of a session or of another network
-    (:class:`cassandra_spec.drafting.View`).
-    """
+class _Sequence:
+    """A prompt and its reply so far."""
 
     def __init__(
-        self, passes: DraftPasses, settings: Settings, random: np.random.Generator
+        self,
+        slot: int,
+        prompt: Sequence[int],
+        chooser: Chooser,
+        cached: int,
+        counters: Counters,
+        ends: Ends,
     ) -> None:
-        self._passes, self._settings, self._random = passes, settings, random
+        self.slot, self.cached, self.counters = slot, cached, counters
+        self.tokens = list(map(int, prompt))  # prompt and reply
+        self.position = cached  # of the first pending token
+        self._chooser, self._settings = chooser, chooser.settings
+        self._begin, self._end = len(prompt), len(prompt) + chooser.settings.max_tokens
+        self._ending = ends
 
-    def run(self, pending: int, nodes: Sequence[Node], position: int) -> None:
-        """Run one pass over a token at ``position`` (row 0) and the nodes below it."""
-        self._logits = np.asarray(self._passes.draft(pending, nodes, position))
+    @property
+    def read(self) -> list[int]:
+        """Tokens whose keys and values are in the slot."""
+        return self.tokens[: self.position]
 
-    def choose(self, row: int) -> Choice:
-        """Choose the token after a row of the last pass."""
-        logits = self._logits[row]
-        q = probabilities(logits[None], self._settings.sampling)[0]
-        best = top_tokens(logits, 2)
-        token = draw(q, self._random)
-        margin = self.margin(row, float(logits[best[0]]) - float(logits[best[1]]))
-        return Choice(token, _second(best, token), margin, q)
+    @property
+    def waiting(self) -> int:
+        """Number of pending tokens, at least one."""
+        return len(self.tokens) - self.position
 
-    def margin(self, row: int, apart: float) -> float:
-        """Return the draft's margin of confidence where its top two logits differ by ``apart``."""
-        return apart
-
-    def keep(self, path: Sequence[int]) -> None:
-        """Keep the keys and values of row 0 and of the rows on ``path``; drop all others."""
-        self._passes.keep([row - 1 for row in path])
-
-
-def _second(best: list[int], token: int) -> int:
-    return best[1] if best[0] == token else best[0]
-
-
-class _ReadCosts:
-    """Price passes by the bytes that they read (:class:`cassandra_spec.drafting.PassCosts`)."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def draft(self, position: int, rows: int) -> float:
-        """Return the bytes of the weights and of one row's KV reads; more rows add little."""
-        return (self._session.reads(position) + self._session.weights).draft
-
-    def verify(self, position: int, rows: int) -> float:
-        """Return the bytes of a verification pass, counted like those of a draft pass."""
-        return (self._session.reads(position) + self._session.weights).target
-
-    def observe(self, outcome: Outcome) -> None:
-        """Do nothing: byte counts are known in advance."""
-
-
-DrafterFactory = Callable[
-    [Any, Settings, np.random.Generator, Candidates | None],
-    Drafter,
-]
-"""Build the drafter of one reply from its session, settings, randomness and optional table."""
-
-
-def make_drafter(
-    session: Session,
-    settings: Settings,
-    random: np.random.Generator,
-    table: Candidates | None = None,
-    *,
-    passes: DraftPasses | None = None,
-    costs: PassCosts | None = None,
-) -> Drafter:
-    """Build the drafter of one reply from its settings; ``table`` serves its low drafter.
-
-    ``passes`` replaces the session's draft passes with another draft; ``costs`` prices them.
-    """
-    view = PassView(passes or session, settings, random) if settings.uses_draft_view else None
-    policy = make_policy(settings, costs or _ReadCosts(session), max_nodes=MAX_PLANNED_NODES)
-    low = LowDrafter(table) if settings.uses_low_drafter else None
-    return LevelDrafter(low, view, policy, settings)
-
-
-def decode(
-    session: Session,
-    prompt: Sequence[int],
-    settings: Settings,
-    counters: Counters,
-    *,
-    ends: Callable[[int], bool] = lambda token: False,
-    table: Candidates | None = None,
-    make: DrafterFactory = make_drafter,
-    scores: list[Score] | None = None,
-) -> Iterator[list[int]]:
-    """Yield the emitted tokens of a reply: first the prompt's token, then each round's tokens.
-
-    A round gets a proposal from a :class:`cassandra_spec.drafting.Drafter`, verifies it in one
-    target pass, and emits the accepted tokens plus one. Rejected positions are overwritten by the
-    next pass.
-
-    ``ends`` is called once per token, in order, and returns True to end the reply there; stop
-    tokens end it anyway. ``counters`` is updated. ``table`` serves the low drafter. ``make`` builds
-    the drafter of the reply. ``scores`` receives log-probabilities if the settings ask for them.
-    """
-    random = np.random.default_rng(settings.seed)
-    drafter = make(session, settings, random, table)
-    chooser = Chooser(prompt, settings, random, scores)
-    token = chooser.first(_read_prompt(session, prompt, settings, chooser))
-    emitted, over = cut_at_end([token], settings.stop_tokens, ends)
-    chooser.settle(1)
-    session.commit(len(prompt))
-    context, left = [*prompt, *emitted], settings.max_tokens - 1
-    counters.add_reply(len(prompt))
-    yield emitted
-    while left and not over:
-        position = len(context) - 1
-        proposal = chooser.propose(partial(_proposal, drafter, context, left - 1), left - 1)
-        logits = np.asarray(session.target(context[-1], proposal.nodes, position))
-        path, last = chooser.choose(proposal, logits)
-        session.keep(path)
-        tokens = [*(proposal.nodes[at].token for at in path), last]
-        emitted, over = cut_at_end(tokens, settings.stop_tokens, ends)
-        chooser.settle(len(emitted))
-        seen = _seen(context[-1], proposal, logits)
-        outcome = Outcome(proposal=proposal, path=path, seen=seen)
-        drafter.observe(outcome)
-        kv = _commit(session, position, outcome, len(emitted))
-        counters.add_round(outcome, position=position, tokens=len(emitted), kv=kv)
-        context.extend(emitted)
-        left -= len(emitted)
-        yield emitted
-    _count_memory(session, counters)
-
-
-def _proposal(drafter: Drafter, context: Sequence[int], budget: int) -> Proposal:
-    """Return a proposal within the budget, so that a reply never exceeds its token limit."""
-    proposal = drafter.propose(context, budget)
-    if len(proposal.nodes) > budget:
-        raise CassandraError(
-            f"a proposal must have at most {budget} nodes here, not {len(proposal.nodes)}"
+    def part(self, count: int, budget: int) -> Part:
+        """Return the sequence's part of a round in which the target reads ``count`` tokens."""
+        prompt = len(self.tokens) == self._begin
+        return Part(
+            slot=self.slot,
+            tokens=self.tokens,
+            position=self.position,
+            count=count,
+            prompt=prompt,
+            budget=0 if prompt else min(budget, self._end - len(self.tokens) - 1),
+            settings=self._settings,
+            seed=self._chooser.seed,
+            chooser=self._chooser,
         )
-    return proposal
+
+    def take(self, part: Part, result: Result, runtime: Runtime) -> tuple[list[int], bool]:
+        """Append the tokens of a round; return those that were emitted, and True at the end."""
+        self.counters.prompt_seconds += result.seconds * part.prompt
+        if result.token is None:
+            self.position += part.count
+            return [], False
+        nodes = result.outcome.proposal.nodes
+        tokens = [*(nodes[at].token for at in result.outcome.path), result.token]
+        emitted, over = cut_at_end(tokens, self._settings.stop_tokens, self._ending)
+        self._chooser.settle(len(emitted))
+        kv = runtime.settle(part, result.outcome, len(emitted))
+        if part.prompt:
+            self.counters.add_reply(self._begin)
+        else:
+            counted = {"position": part.position, "tokens": len(emitted)}
+            self.counters.add_round(result.outcome, **counted, kv=kv)
+        self.tokens += emitted
+        self.position += part.count - 1 + len(emitted)
+        return emitted, over or len(self.tokens) == self._end
 
 
-def _read_prompt(
-    session: Session, prompt: Sequence[int], settings: Settings, chooser: Chooser
-) -> NDArray[np.float32]:
-    """Run the target over a prompt; return the logits [vocabulary] after its last token."""
-    if not settings.prompt_logprobs:
-        session.commit(len(prompt))
-        return np.asarray(session.prompt(prompt))[0]
-    for start in range(0, len(prompt), SCORED_ROWS):
-        pending, *rest = prompt[start : start + SCORED_ROWS]
-        chain = Proposal.chain(rest, [1.0] * len(rest), source="")
-        session.commit(start)
-        logits = np.asarray(session.target(pending, chain.nodes, start))
-        session.keep(range(len(rest)))
-        chooser.read_prompt(start, logits)
-    return np.asarray(logits[-1])
-
-
-def _seen(
-    pending: int, proposal: Proposal, logits: NDArray[np.float32]
-) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Return the target's top tokens after each verified token."""
-    best = (tuple(top_tokens(row, BRANCHES)) for row in logits)
-    return tuple(zip([pending, *proposal.tokens], best, strict=True))
-
-
-def _commit(session: Session, position: int, outcome: Outcome, tokens: int) -> KeyValueCounters:
-    """Commit the tokens of a round that began at ``position``; return its KV cache traffic."""
-    passes = outcome.proposal.passes
-    draft = sum(session.reads(position + p.start + p.rows - 1).draft for p in passes)
-    target = session.reads(position + outcome.drafted).target
-    session.commit(position + tokens)  # plain decoding would have sealed these blocks by this point
-    alone = [session.reads(position + place) for place in range(tokens)]
-    return KeyValueCounters(
-        draft=draft,
-        target=target,
-        plain=sum(read.target for read in alone),
-        bf16=sum(read.bf16 for read in alone),
-    )
-
-
-def _count_memory(session: Session, counters: Counters) -> None:
-    stored = session.stored()
+def _add_memory(counters: Counters, stored: ReadBytes) -> None:
     kv = counters.kv = counters.kv or KeyValueCounters()
     kv.stored += stored.target
     kv.stored_bf16 += stored.bf16
+
+
+def reply_rounds(
+    batch: Batch,
+    prompt: Sequence[int],
+    settings: Settings,
+    *,
+    ends: Callable[[int], bool] = never,
+    scores: list[Score] | None = None,
+) -> Iterator[list[int]]:
+    """Yield the tokens of one reply: first the prompt's token, then those of each round.
+
+    ``ends`` is called once per token, in order, and returns True to end the reply there; stop
+    tokens end it anyway. ``scores`` receives log-probabilities if the settings ask for them. Raises
+    :class:`CassandraError`. The sequence is the batch's only one, and ends with the iteration.
+    """
+    slot = batch.claim(prompt, settings, ends=ends, scores=scores)
+    with contextlib.closing(batch):
+        while slot in batch.running:
+            emitted = batch.step()
+            for each in emitted:
+                if each.error is not None:
+                    raise each.error
+            if emitted:
+                yield [each.token for each in emitted]

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cassandra_spec.drafting.proposal import DRAFT_VIEW, Count, Outcome
-from cassandra_spec.drafting.seconds import MeasuredSeconds
 from cassandra_spec.drafting.settings import ADAPTIVE, Settings
 
 _Floats = NDArray[np.float64]
@@ -54,15 +53,21 @@ class Policy(Protocol):
 
 
 class PassCosts(Protocol):
-    """Costs of passes, in one unit: bytes or seconds."""
+    """Costs of passes over one or several sequences, in one unit: bytes or seconds.
 
-    def draft(self, position: int, rows: int) -> float:
-        """Return the cost of one draft view pass over ``rows`` tokens."""
+    ``positions`` are those of the sequences' last tokens; ``rows`` count all rows of a pass.
+    """
 
-    def verify(self, position: int, rows: int) -> float:
-        """Return the cost of one target pass over ``rows`` tokens."""
+    def draft(self, positions: Sequence[int], rows: int) -> float:
+        """Return the cost of one draft view pass."""
 
-    def observe(self, outcome: Outcome) -> None:
+    def verify(self, positions: Sequence[int], rows: int) -> float:
+        """Return the cost of one target pass."""
+
+    def wants_plain(self, rows: int) -> bool:
+        """Return True if the next round should be plain, to learn what it costs."""
+
+    def observe(self, positions: Sequence[int], outcomes: Sequence[Outcome]) -> None:
         """Update costs from a finished round."""
 
 
@@ -126,231 +131,442 @@ class _Fill:
             self._added[place].add(node < outcome.drafted, 1)
             gains[place].add(node in outcome.path, 1)
 
-    def added(self) -> _Floats:
-        """Return the expected nodes that fill 0, 1, ... rows."""
-        return _sums([mean.value for mean in self._added])
+    def added(self, most: int) -> _Floats:
+        """Return the expected nodes that fill 0, 1, ... ``most`` rows."""
+        return _sums(self._added, most)
 
-    def gain(self, *, accepted: bool) -> _Floats:
-        """Return the expected tokens from filling 0, 1, ... rows after a chain."""
-        return _sums([mean.value for mean in self._gains[accepted]])
-
-
-def _sums(values: Sequence[float] | _Floats) -> _Floats:
-    return np.concatenate([[0.0], np.cumsum(values)])
+    def gain(self, most: int, *, accepted: bool) -> _Floats:
+        """Return the expected tokens from filling 0, 1, ... ``most`` rows after a chain."""
+        return _sums(self._gains[accepted], most)
 
 
-class AdaptivePolicy:
-    """Choose the plan with the most expected tokens per cost.
+def _sums(means: Sequence[_Mean], most: int) -> _Floats:
+    """Return the sums of the first 0, 1, ... ``most`` means; there are none beyond the last."""
+    values = np.zeros(most + 1)
+    values[1 : len(means) + 1] = [mean.value for mean in means]
+    return np.cumsum(values)
+
+
+class Gains:
+    """What drafts of one sequence gain, estimated from its past rounds.
 
     A drafted token's margin is large enough to continue drafting with probability ``s``.
     Tokens with a large margin are accepted with probability ``a`` given that their predecessors
     are; tokens that stop drafting, with probability ``b``. With a low drafter's nodes, a token
     costs a pass of its own with probability ``1 - m``. Other sources fill a chain up to its
-    maximum length or fill all rows; :class:`_Fill` estimates what that adds. All are
-    estimated from past rounds; ``costs`` prices the passes. Among equal plans the smaller wins.
+    maximum length or fill all rows; :class:`_Fill` estimates what that adds.
 
-    The low drafter's tree goes to the target without a draft pass if its expected tokens per cost
-    exceed those of the best plan. The expectation is scaled by the ratio of kept to promised tokens
-    so far. Without a draft view, the tree's size follows from the acceptance rates of its first,
-    second, ... node.
-
-    ``settings`` restricts the drafts, ``max_nodes`` limits their nodes. ``plans`` counts the plans
-    chosen.
+    ``settings`` restricts the drafts, ``max_nodes`` limits their nodes.
     """
 
     FILLED = 25
     """Rounds after which all rows are filled once."""
 
-    def __init__(self, settings: Settings, costs: PassCosts, *, max_nodes: int) -> None:
+    def __init__(self, settings: Settings, *, max_nodes: int) -> None:
         levels = settings.levels
-        self._max_nodes = max_nodes
-        self._models = range(1, max_nodes + 1 if settings.uses_draft_view else 1)
-        self._uses_low = settings.uses_low_drafter
-        self._lows = (0, levels.low) if self._uses_low and levels.low else (0,)
-        self._fills = self._uses_low and levels.tail
-        self._rows = min(max_nodes, levels.rows)
-        self._fill = _Fill(max_nodes, sources=self._uses_low)
+        self.max_nodes = max_nodes
+        self.models = max_nodes if settings.uses_draft_view else 0  # longest chain
+        self.uses_low = settings.uses_low_drafter
+        self.low = levels.low if self.uses_low else 0
+        self.fills = self.uses_low and levels.tail
+        self.rows = min(max_nodes, levels.rows)
+        self.fill = _Fill(max_nodes, sources=self.uses_low)
         self._unfilled = 0  # rounds since all rows were filled
-        self._planned = Plan()
-        self._costs = costs
-        self._accepted, self._continued = _Mean(0.8, 1.0, start=3.0), _Mean(0.9)  # a, s
-        self._accepted_last, self._matched = _Mean(0.6), _Mean(0.4, 6.0)  # b, m
-        self._kept = _Mean(1.0, 0.5)  # accepted nodes of the low drafter over the number promised
-        priors = (0.8 ** (place + 1) for place in range(self._rows))
-        self._places = [_Mean(prior, 5.0) for prior in priors]  # first, second, ... node of a tree
-        self.plans: dict[str, int] = {}
+        self.accepted, self.continued = _Mean(0.8, 1.0, start=3.0), _Mean(0.9)  # a, s
+        self.accepted_last, self.matched = _Mean(0.6), _Mean(0.4, 6.0)  # b, m
+        self.kept = _Mean(1.0, 0.5)  # accepted nodes of the low drafter over the number promised
+        priors = (0.8 ** (place + 1) for place in range(self.rows))
+        self.places = [_Mean(prior, 5.0) for prior in priors]  # first, second, ... node of a tree
 
-    @property
-    def rate(self) -> float:
-        """Estimated conditional acceptance rate of the draft view's large-margin tokens."""
-        return self._accepted.value
+    def all_rows(self, model: int) -> int:
+        """Return the nodes of a verification that is filled after a chain of ``model``."""
+        return max(model, self.rows) if self.fills else model
 
-    def plan(self, position: int) -> Plan:
-        """Return the plan of the next round."""
-        verify = [self._costs.verify(position, 1 + nodes) for nodes in range(self._max_nodes + 1)]
-        if isinstance(self._costs, MeasuredSeconds) and self._costs.wants_plain():
-            return self._counted(Plan())
-        chosen, worth = self._best_chain(position, verify)
-        if self._uses_low:
-            chosen = self._with_direct(chosen, worth, verify)
-        return self._counted(self._sometimes_filled(chosen))
-
-    def _best_chain(self, position: int, verify: Sequence[float]) -> tuple[Plan, float]:
-        """Return the best plan with the draft view, or the plain one.
-
-        Also return what low drafters' trees have to exceed: the plan's tokens per cost if all rows
-        are filled, in vain.
-        """
-        chosen, worth = Plan(), 1 / verify[0]
-        if not self._models:
-            return chosen, worth
-        chains = Chains(
-            self._max_nodes,
-            going_on=self._continued.value,
-            accepted=self._accepted.value,
-            accepted_last=self._accepted_last.value,
-        )
-        tokens = chains.tokens((self._fill.gain(accepted=True), self._fill.gain(accepted=False)))
-        verifying = chains.verify_cost(verify, self._fill.added())
-        drafting = {}
-        for low in self._lows:
-            one_pass = self._costs.draft(position, 1 + low)
-            drafting[low] = chains.draft_cost(one_pass, self._matched.value if low else 0.0)
-            worths = (tokens / (drafting[low] + verifying)).tolist()
-            for model in self._models:
-                for rows in self._row_limits(model):
-                    if worths[rows][model - 1] > worth:
-                        chosen, worth = Plan(model, low, rows), worths[rows][model - 1]
-        if chosen.model and self._fills:
-            filled = chains.verify_cost(verify, np.arange(self._max_nodes + 1.0))
-            at = self._all_rows(chosen.model), chosen.model - 1
-            worth = min(worth, float(tokens[at] / (drafting[chosen.low][at[1]] + filled[at])))
-        return chosen, worth
-
-    def _row_limits(self, model: int) -> range:
-        """Return the row limits of plans with a longest chain of ``model``.
+    def allowed(self, most: int) -> NDArray[np.bool_]:
+        """Return the plans to choose from [row limit, longest chain - 1], up to ``most`` nodes.
 
         Chains may be longer than the limit: other sources then fill rows after short ones only.
         """
-        return range(1 if self._uses_low else model, self._all_rows(model) + 1)
+        rows, model = np.arange(most + 1)[:, None], np.arange(1, most + 1)
+        highest = np.maximum(model, self.rows) if self.fills else model
+        lowest = 1 if self.uses_low else model
+        return (lowest <= rows) & (rows <= highest) & (model <= self.models)
 
-    def _all_rows(self, model: int) -> int:
-        return max(model, self._rows) if self._fills else model
-
-    def _sometimes_filled(self, chosen: Plan) -> Plan:
+    def sometimes_filled(self, chosen: Plan) -> Plan:
         """Fill all rows of one round in ``FILLED``, to learn what that gains now."""
-        if not chosen.model or not self._fills:
+        if not chosen.model or not self.fills:
             return chosen
-        rows = self._all_rows(chosen.model)
+        rows = self.all_rows(chosen.model)
         self._unfilled = 0 if chosen.rows == rows else self._unfilled + 1
         if self._unfilled < self.FILLED:
             return chosen
         self._unfilled = 0
         return dataclasses.replace(chosen, rows=rows)
 
-    def _counted(self, plan: Plan) -> Plan:
-        self.plans[str(plan)] = self.plans.get(str(plan), 0) + 1
-        self._planned = plan
-        return plan
-
-    def _with_direct(self, chosen: Plan, worth: float, verify: Sequence[float]) -> Plan:
-        """Return ``chosen`` with thresholds for using a low drafter's tree without a draft pass.
-
-        A row is worth its cost if its expected tokens exceed ``worth`` times its cost. Where trees
-        keep more than they promise, deep nodes exceed their promise by more than the tree as a
-        whole.
-        """
-        tree = self._all_rows(chosen.model) if chosen.model else self._best_tree(verify)
-        kept = max(self._kept.value, 0.05)
-        slope = max(verify[tree] - verify[0], 0.0) / max(tree, 1)
-        promised = (worth * verify[tree] - 1) / kept + 1
-        probability = min(worth * slope / (kept * max(kept, 1.0)), 1.0)
-        return dataclasses.replace(
-            chosen,
-            rows=chosen.rows if chosen.model else tree,
-            tree=tree,
-            skip_draft_threshold=promised,
-            min_node_probability=probability,
-        )
-
-    def _best_tree(self, verify: Sequence[float]) -> int:
-        """Return the low drafter's tree size with the most tokens per cost; 0 if no tree pays."""
-        tokens = itertools.accumulate((place.value for place in self._places), initial=1.0)
-        worth = {rows: found / verify[rows] for rows, found in enumerate(tokens) if rows}
-        return max(worth, key=lambda rows: worth[rows], default=0)
-
-    def observe(self, outcome: Outcome) -> None:
-        """Update estimates from a finished round."""
-        self._costs.observe(outcome)
+    def observe(self, outcome: Outcome, plan: Plan) -> None:
+        """Update the estimates from a finished round."""
         if outcome.proposal.nodes and not outcome.proposal.passes:
-            for place, mean in enumerate(self._places):
+            for place, mean in enumerate(self.places):
                 mean.add(place in outcome.path, place < outcome.drafted)
         view, passes = outcome.counts().get(DRAFT_VIEW, Count()), outcome.proposal.passes
         stopped = view.drafted > 0 and outcome.proposal.stopped
         sure, whole = view.drafted - stopped, view.tested == view.drafted
-        self._accepted.add(min(view.accepted, sure), min(view.tested, sure))
-        self._accepted_last.add(stopped and view.accepted == view.drafted, stopped and whole)
-        self._continued.add(sure, view.drafted)
+        self.accepted.add(min(view.accepted, sure), min(view.tested, sure))
+        self.accepted_last.add(stopped and view.accepted == view.drafted, stopped and whole)
+        self.continued.add(sure, view.drafted)
         more = max(view.drafted - 1, 0) * any(each.rows > 1 for each in passes)
-        self._matched.add(more and view.drafted - len(passes), more)
+        self.matched.add(more and view.drafted - len(passes), more)
         if view.drafted:
-            self._fill.observe(outcome, view, self._planned.rows)
+            self.fill.observe(outcome, view, plan.rows)
         promised, kept = outcome.promised()
-        self._kept.add(kept, promised)
+        self.kept.add(kept, promised)
 
 
 class Chains:
-    """Expected tokens and costs of chains, by their maximum length.
+    """Expected tokens, nodes and passes of chains, by their maximum length, of several sequences.
 
-    Args:
-        most: greatest maximum length
-        going_on: probability that drafting continues after a node
-        accepted: that such a node is accepted if its predecessors are
-        accepted_last: that a node that ends drafting is
+    Of each sequence: ``going_on`` is the probability that drafting continues after a node,
+    ``accepted`` that such a node is accepted if its predecessors are, ``accepted_last`` that a node
+    that ends drafting is. ``most`` is the greatest maximum length.
     """
 
     def __init__(
-        self, most: int, *, going_on: float, accepted: float, accepted_last: float
+        self,
+        most: int,
+        *,
+        going_on: ArrayLike,
+        accepted: ArrayLike,
+        accepted_last: ArrayLike,
     ) -> None:
+        going, self._accepted, self._accepted_last = (
+            np.asarray(each, np.float64).reshape(-1, 1, 1)
+            for each in (going_on, accepted, accepted_last)
+        )
         earlier = np.arange(most)  # nodes before the last
-        self._reach = going_on**earlier  # probability that these are drafted
-        self._stops, self._ends = self._reach * (1 - going_on), self._reach * going_on
-        self._before = accepted**earlier  # probability that these are accepted
-        self._accepted, self._accepted_last = accepted, accepted_last
-        self._nodes = np.arange(most + 1)
-        self._free = np.maximum(self._nodes[:, None] - (earlier + 1), 0)  # rows left by the chain
+        self.reach = going**earlier  # probability that these are drafted
+        self._stops, self._ends = self.reach * (1 - going), self.reach * going
+        self._before = self._accepted**earlier  # probability that these are accepted
+        nodes = np.arange(most + 1)
+        self._nodes = nodes[1:]
+        self._free = np.maximum(nodes[:, None] - (earlier + 1), 0)  # rows left by the chain
 
     def tokens(self, gains: tuple[_Floats, _Floats]) -> _Floats:
-        """Return the expected tokens of a round [rows, longest chain - 1].
+        """Return the expected tokens of a round [sequences, rows, longest chain - 1].
 
-        ``gains`` [most + 1] are tokens from filling 0, 1, ... rows after an accepted chain, and
-        after a rejected one.
+        ``gains`` [sequences, most + 1] are tokens from filling 0, 1, ... rows after an accepted
+        chain, and after a rejected one.
         """
-        whole_gain, part_gain = (gain[self._free] for gain in gains)
+        whole_gain, part_gain = (gain[:, self._free] for gain in gains)
 
-        def ended(accepted: float) -> _Floats:
+        def ended(accepted: _Floats) -> _Floats:
             whole = self._before * accepted
-            return whole * (1 + whole_gain) + (1 - whole) * part_gain
+            return np.asarray(whole * (1 + whole_gain) + (1 - whole) * part_gain)
 
-        tokens = 1 + np.cumsum(self._stops * ended(self._accepted_last), axis=1)
-        sure = _sums(self._ends * self._before * self._accepted)[:-1]
-        return tokens + self._ends * ended(self._accepted) + sure
+        tokens = 1 + np.cumsum(self._stops * ended(self._accepted_last), axis=-1)
+        sure = self._ends * self._before * self._accepted
+        earlier = np.cumsum(sure, axis=-1) - sure
+        return np.asarray(tokens + self._ends * ended(self._accepted) + earlier)
 
-    def verify_cost(self, verify: Sequence[float], added: _Floats) -> _Floats:
-        """Return the expected cost of the verification [rows, longest chain - 1].
+    def nodes(self, added: _Floats) -> _Floats:
+        """Return a verification's nodes if the chain ends at its first, second, ... node.
 
-        ``verify`` [most + 1] are costs by nodes, ``added`` [most + 1] the expected nodes that fill
-        0, 1, ... rows.
+        [sequences, rows, longest chain]; ``added`` [sequences, most + 1] are the expected nodes
+        that fill 0, 1, ... rows.
         """
-        cost = np.interp(self._nodes[1:] + added[self._free], self._nodes, verify)
-        return np.cumsum(self._stops * cost, axis=1) + self._ends * cost
+        return np.asarray(self._nodes + added[:, self._free])
 
-    def draft_cost(self, one_pass: float, matched: float) -> _Floats:
-        """Return the expected cost of the draft view's passes [longest chain - 1].
+    def mean(self, values: _Floats) -> _Floats:
+        """Return the mean of values by the end of the chain [sequences, rows, longest - 1]."""
+        return np.asarray(np.cumsum(self._stops * values, axis=-1) + self._ends * values)
 
-        A node needs no pass of its own with probability ``matched``.
+    def passes(self, matched: _Floats) -> _Floats:
+        """Return the probability of the first, second, ... pass [sequences, longest chain].
+
+        A node after the first needs no pass of its own with probability ``matched`` [sequences].
         """
-        return one_pass * (1 + (1 - matched) * (np.cumsum(self._reach) - 1))
+        passes = self.reach[:, 0] * (1 - matched)[:, None]
+        passes[:, 0] = 1.0
+        return passes
+
+
+class Planner:
+    """Choose the plans of a round of several sequences with the most expected tokens per cost.
+
+    All sequences draft side by side, so a draft view pass has a price that is paid once and one for
+    each sequence in it, and rows of all sequences share a verification. For every number of shared
+    passes, each sequence takes the plan worth most at the present rate of tokens per cost; the best
+    of these joint plans gives the next rate, until it no longer rises (Dinkelbach 1967). For a
+    single sequence this is the plan with the most tokens per cost. Among equal plans the smaller
+    wins.
+
+    The low drafter's tree goes to the target without a draft pass if its expected tokens per cost
+    exceed those of the best plan. The expectation is scaled by the ratio of kept to promised tokens
+    so far. Without a draft view, the tree's size follows from the acceptance rates of its first,
+    second, ... node.
+
+    ``plans`` counts the plans chosen.
+    """
+
+    def __init__(self, costs: PassCosts) -> None:
+        self.costs = costs
+        self.plans: dict[str, int] = {}
+
+    def plan(
+        self,
+        gains: Sequence[Gains],
+        positions: Sequence[int],
+        *,
+        beside: int = 0,
+        plain: int = 0,
+    ) -> list[Plan]:
+        """Return the plans of the next round; ``positions`` are those of the last tokens.
+
+        ``beside`` are rows of other sequences in the same verification, ``plain`` the tokens that
+        these will emit.
+        """
+        prices = self._prices(gains, positions, beside, plain)
+        plans = [Plan()] * len(gains)
+        if beside or not self.costs.wants_plain(len(gains)):
+            options = _JointPlan(gains, prices)
+            options.improve()
+            plans = [each.sometimes_filled(options.plan(at)) for at, each in enumerate(gains)]
+        for plan in plans:
+            self.plans[str(plan)] = self.plans.get(str(plan), 0) + 1
+        return plans
+
+    def _prices(
+        self, gains: Sequence[Gains], positions: Sequence[int], beside: int, plain: int
+    ) -> _Prices:
+        count, most = len(gains), max(each.max_nodes for each in gains)
+        points = 1 + most * min(count, 2)  # of one sequence: every number of rows
+        rows = beside + np.unique(np.linspace(count, count * (1 + most), points).astype(int))
+        verify = np.array([self.costs.verify(positions, int(each)) for each in rows])
+        drafts = {}
+        for low in sorted({0, *(each.low for each in gains if each.models)}):
+            one = self.costs.draft(positions[:1], 1 + low)
+            every = self.costs.draft(positions, count * (1 + low)) if count > 1 else one
+            own = max(every - one, 0.0) / max(count - 1, 1)
+            drafts[low] = one - own, own
+        return _Prices(rows, verify, drafts, beside, plain)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Prices:
+    """Costs of the passes of a round."""
+
+    rows: NDArray[np.int_]  # of all sequences, at which a verification is priced
+    verify: _Floats
+    drafts: dict[int, tuple[float, float]]  # by low nodes: of a pass, and of each sequence in it
+    beside: int  # rows of other sequences
+    plain: int  # their tokens
+
+    def verification(self, rows: _Floats | float) -> _Floats:
+        """Return the cost of verifications over some expected numbers of rows, beside others."""
+        return np.asarray(np.interp(self.beside + rows, self.rows, self.verify))
+
+
+class _JointPlan:
+    """The plans of all sequences of a round, and what they are worth together."""
+
+    ITERATIONS = 5
+
+    def __init__(self, gains: Sequence[Gains], prices: _Prices) -> None:
+        self._gains, self._prices = gains, prices
+        count = self._count = len(gains)
+        self._most = max(each.max_nodes for each in gains)
+        self._low, self._model, self._limit = 0, np.zeros(count, int), np.zeros(count, int)
+        self._tokens, self._nodes = np.ones(count), np.zeros(count)  # expected, by sequence
+        self._drafting = np.zeros(count)  # cost of draft view passes, by sequence
+        self._plain = self._cost = float(prices.verification(float(count)))
+
+    @property
+    def rate(self) -> float:
+        """Expected tokens per cost."""
+        return (self._prices.plain + float(self._tokens.sum())) / self._cost
+
+    def improve(self) -> None:
+        """Take better joint plans as long as there are any."""
+        if any(each.models for each in self._gains):
+            self._estimate()
+            for _ in range(self.ITERATIONS):
+                if not self._step():
+                    break
+
+    def _values(self, name: str) -> _Floats:
+        return np.array([getattr(each, name).value for each in self._gains])
+
+    def _estimate(self) -> None:
+        """Compute what every plan gains, and its nodes."""
+        names = {"going_on": "continued", "accepted": "accepted", "accepted_last": "accepted_last"}
+        values = {argument: self._values(name) for argument, name in names.items()}
+        self._chains = chains = Chains(self._most, **values)
+        whole, part = (
+            np.stack([each.fill.gain(self._most, accepted=won) for each in self._gains])
+            for won in (True, False)
+        )
+        self._worth = chains.tokens((whole, part))
+        self._ends = chains.nodes(np.stack([each.fill.added(self._most) for each in self._gains]))
+        self._allowed = np.stack([each.allowed(self._most) for each in self._gains])
+        self._matched = self._values("matched")
+
+    def _verifying(self, others: _Floats, ends: _Floats) -> _Floats:
+        """Return the expected cost of verifications beside ``others`` rows [sequences]."""
+        return self._chains.mean(self._prices.verification(others[:, None, None] + 1 + ends))
+
+    def _others(self) -> _Floats:
+        """Return the expected rows beside each sequence's own."""
+        return np.asarray(self._count - 1 + self._nodes.sum() - self._nodes)
+
+    def _step(self) -> bool:
+        """Take the joint plan worth most at the present rate; return False if none is better."""
+        rate, others = self.rate, self._others()
+        without = self._prices.verification(others + 1)[:, None, None]
+        verifying = self._verifying(others, self._ends) - without
+        worth, found = rate * self._plain - self._count - self._prices.plain, None
+        for low, (shared, own) in self._prices.drafts.items():
+            passes = self._chains.passes(self._matched * (low > 0))
+            spent = verifying + own * np.cumsum(passes, axis=-1)[:, None]
+            net = np.where(self._allowed, self._worth - 1 - rate * spent, -np.inf)
+            best, longest = _up_to(net.max(axis=1))
+            runs = np.arange(self._most) < longest[..., None]
+            joint = (1 - np.where(runs, 1 - passes[:, None], 1.0).prod(axis=0)).sum(axis=-1)
+            total = best.sum(axis=0) - rate * shared * joint
+            at = int(total.argmax())
+            if total[at] > worth + 1e-9:
+                worth = float(total[at])
+                found = low, longest[:, at], net.argmax(axis=1), passes, float(joint[at])
+        if found is None:
+            return False
+        self._take(*found)
+        return True
+
+    def _take(
+        self,
+        low: int,
+        model: NDArray[np.int_],
+        limits: NDArray[np.int_],
+        passes: _Floats,
+        joint: float,
+    ) -> None:
+        """Take the joint plan of each sequence's longest chain, and its best row limit."""
+        at, drafts, last = np.arange(self._count), model > 0, np.maximum(model - 1, 0)
+        limit = limits[at, last]
+        place = at, limit, last
+        self._low, self._model, self._limit = low, model, np.where(drafts, limit, 0)
+        self._tokens = np.where(drafts, self._worth[place], 1.0)
+        verifying = self._verifying(self._others(), self._ends)[place]
+        self._nodes = np.where(drafts, self._chains.mean(self._ends)[place], 0.0)
+        shared, own = self._prices.drafts[low]
+        run = np.where(drafts, np.cumsum(passes, axis=-1)[at, last], 0.0)
+        self._drafting = own * run + drafts * shared * joint / max(drafts.sum(), 1)
+        rows = float(self._count + self._nodes.sum())
+        alone = self._count == 1 and drafts[0]  # then the mean over the chain's ends is exact
+        verify = float(verifying[0] if alone else self._prices.verification(rows))
+        self._cost = verify + float(self._drafting.sum())
+
+    def plan(self, at: int) -> Plan:
+        """Return the plan of one sequence."""
+        gains, model = self._gains[at], int(self._model[at])
+        chosen = Plan(model, min(self._low, gains.low), int(self._limit[at])) if model else Plan()
+        return self._with_direct(at, chosen) if gains.uses_low else chosen
+
+    def _with_direct(self, at: int, chosen: Plan) -> Plan:
+        """Return ``chosen`` with thresholds for using a low drafter's tree without a draft pass.
+
+        A row is worth its cost if its expected tokens exceed the rate times its cost. Where trees
+        keep more than they promise, deep nodes exceed their promise by more than the tree as a
+        whole.
+        """
+        gains = self._gains[at]
+        rows = self._others()[at] + 1 + np.arange(gains.max_nodes + 1)
+        verify = self._prices.verification(rows)
+        if chosen.model:
+            tree = gains.all_rows(chosen.model)
+            needed, rate = self._needed(at, chosen, float(verify[tree]))
+        else:
+            tree, rate = self._best_tree(gains, verify), self.rate
+            needed = 1 + rate * float(verify[tree] - verify[0])
+        kept = max(gains.kept.value, 0.05)
+        slope = max(float(verify[tree] - verify[0]), 0.0) / max(tree, 1)
+        return dataclasses.replace(
+            chosen,
+            rows=chosen.rows if chosen.model else tree,
+            tree=tree,
+            skip_draft_threshold=(needed - 1) / kept + 1,
+            min_node_probability=min(rate * slope / (kept * max(kept, 1.0)), 1.0),
+        )
+
+    def _needed(self, at: int, chosen: Plan, verify_tree: float) -> tuple[float, float]:
+        """Return the tokens that a tree has to exceed, and the rate of tokens per cost.
+
+        They are those of the plan whose rows are all filled, in vain, if it fills them.
+        """
+        gains = self._gains[at]
+        limit = gains.all_rows(chosen.model) if gains.fills else chosen.rows
+        every = np.arange(self._most + 1.0)[None].repeat(self._count, axis=0)
+        ends = self._chains.nodes(every) if gains.fills else self._ends
+        others = self._others()
+        place, last = (at, limit, chosen.model - 1), (at, chosen.rows, chosen.model - 1)
+        verifying = float(self._verifying(others, ends)[place])
+        tokens = float(self._worth[place])
+        now = float(self._verifying(others, self._ends)[last])
+        others_tokens = self._prices.plain + float(self._tokens.sum() - self._tokens[at])
+        rate = min(self.rate, (others_tokens + tokens) / (self._cost - now + verifying))
+        spent = verifying - verify_tree + float(self._drafting[at])
+        return tokens - rate * spent, rate
+
+    def _best_tree(self, gains: Gains, verify: _Floats) -> int:
+        """Return the low drafter's tree size with the most tokens per cost; 0 if no tree pays."""
+        others = self._prices.plain + float(self._tokens.sum()) - 1
+        tokens = itertools.accumulate((place.value for place in gains.places), initial=1.0)
+        worth = {
+            rows: (others + found) / (self._cost + float(verify[rows] - verify[0]))
+            for rows, found in enumerate(tokens)
+            if rows
+        }
+        return max(worth, key=lambda rows: worth[rows], default=0)
+
+
+def _up_to(values: _Floats) -> tuple[_Floats, NDArray[np.int_]]:
+    """Return the largest of 0 and the first 0, 1, ... values, and its place counted from 1.
+
+    ``values`` are [sequences, n], the results [sequences, n + 1]; 0 has the place 0.
+    """
+    padded = np.concatenate([np.zeros((len(values), 1)), values], axis=1)
+    best = np.maximum.accumulate(padded, axis=1)
+    rises = np.concatenate([np.zeros((len(values), 1), bool), best[:, 1:] > best[:, :-1]], axis=1)
+    at = np.where(rises, np.arange(padded.shape[1]), 0)
+    return best, np.maximum.accumulate(at, axis=1)
+
+
+class AdaptivePolicy:
+    """Plan the rounds of a single sequence (:class:`Planner`, :class:`Gains`)."""
+
+    def __init__(self, settings: Settings, costs: PassCosts, *, max_nodes: int) -> None:
+        self.gains = Gains(settings, max_nodes=max_nodes)
+        self._planner = Planner(costs)
+        self._planned, self._position = Plan(), 0
+
+    @property
+    def plans(self) -> dict[str, int]:
+        """Number of rounds by their plan."""
+        return self._planner.plans
+
+    @property
+    def rate(self) -> float:
+        """Estimated conditional acceptance rate of the draft view's large-margin tokens."""
+        return self.gains.accepted.value
+
+    def plan(self, position: int) -> Plan:
+        """Return the plan of the next round."""
+        self._position = position
+        [self._planned] = self._planner.plan([self.gains], [position])
+        return self._planned
+
+    def observe(self, outcome: Outcome) -> None:
+        """Update costs and estimates from a finished round."""
+        self._planner.costs.observe([self._position], [outcome])
+        self.gains.observe(outcome, self._planned)
 
 
 def make_policy(settings: Settings, costs: PassCosts, *, max_nodes: int) -> Policy:

@@ -169,6 +169,12 @@ class Outcome:
         return total, kept
 
 
+def child(nodes: Sequence[Node], row: int, token: int) -> int | None:
+    """Return the node with a token below a row (0: the root, n + 1: node n), if there is one."""
+    below = (at for at, node in enumerate(nodes) if node.parent == row - 1)
+    return next((at for at in below if nodes[at].token == token), None)
+
+
 class Drafter(Protocol):
     """Propose tokens. An object serves one reply.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from traceback import clear_frames
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from cassandra_spec.drafting.choice.chooser import Score
 from cassandra_spec.drafting.counters import Counters
@@ -45,6 +45,12 @@ class Backend(Protocol):
         settings ask for them.
         """
 
+    def sequences(self, counters: Counters | None = None, *, keep: bool = False) -> Sequences:
+        """Return slots for sequences; ``counters`` counts their rounds.
+
+        With ``keep``, the KV cache of ended sequences is reused by later ones.
+        """
+
     def make_report(self, counters: Counters, settings: Settings) -> Report:
         """Return the metrics of ``counters`` over replies with these settings."""
 
@@ -59,19 +65,6 @@ Ends = Callable[[int], bool]
 def never(token: int) -> bool:
     """Return False: do not end the reply (:data:`Ends`)."""
     return False
-
-
-class Ending:
-    """Wrap ``ends`` and remember its last answer."""
-
-    def __init__(self, ends: Ends) -> None:
-        self._ends = ends
-        self.ended = False
-
-    def __call__(self, token: int) -> bool:
-        """Call ``ends`` with the next token."""
-        self.ended = self._ends(token)
-        return self.ended
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,69 +107,6 @@ class Sequences(Protocol):
 
     def release(self, slot: int) -> None:
         """Cancel a sequence and free its slot."""
-
-
-@runtime_checkable
-class SideBySide(Protocol):
-    """A backend that runs several sequences at once."""
-
-    def sequences(self, counters: Counters | None = None, *, keep: bool = False) -> Sequences:
-        """Return slots for sequences; ``counters`` counts their rounds of speculation.
-
-        With ``keep``, the KV cache of ended sequences is reused by later ones.
-        """
-
-
-class OneByOne:
-    """Run the sequences of a single-sequence backend one at a time (:class:`Sequences`)."""
-
-    def __init__(self, backend: Backend, counters: Counters | None = None) -> None:
-        self._backend = backend
-        self._counters = Counters() if counters is None else counters
-        self._running: tuple[Iterator[list[int]], Settings, Ending] | None = None
-        self._emitted = 0
-
-    @property
-    def free(self) -> int:
-        """Number of free slots."""
-        return self._running is None
-
-    def claim(
-        self,
-        prompt: Sequence[int],
-        settings: Settings,
-        trace: Counters | None = None,
-        *,
-        ends: Ends = never,
-        scores: list[Score] | None = None,
-    ) -> int:
-        """Start a sequence for ``prompt`` and return its slot."""
-        counters, ending = self._counters if trace is None else trace, Ending(ends)
-        rounds = self._backend.rounds(prompt, settings, counters, ends=ending, scores=scores)
-        self._running = rounds, settings, ending
-        self._emitted = 0
-        return 0
-
-    def step(self) -> list[Emitted]:
-        """Return the tokens of the next round."""
-        if self._running is None:
-            return []
-        rounds, settings, ending = self._running
-        tokens = next(rounds)
-        self._emitted += len(tokens)
-        stopped = ending.ended or tokens[-1] in settings.stop_tokens
-        over = stopped or self._emitted == settings.max_tokens
-        if over:
-            self.release(0)
-        return [Emitted(0, token, False) for token in tokens[:-1]] + [Emitted(0, tokens[-1], over)]
-
-    def cached(self, slot: int) -> int:
-        """Return 0: this backend keeps no KV cache between replies."""
-        return 0
-
-    def release(self, slot: int) -> None:
-        """Cancel the sequence."""
-        self._running = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -241,12 +171,13 @@ class Replies:
                 on_text(number, text.new(last=True))
 
     def run_together(
-        self, prompts: Sequence[Prompt], on_text: Callable[[int, str], object], sequences: Sequences
+        self, prompts: Sequence[Prompt], on_text: Callable[[int, str], object]
     ) -> None:
         """Reply to prompts like :meth:`run`, with as many at once as there are slots.
 
         ``on_text`` gets each text whole, in the order of the prompts.
         """
+        sequences = self._backend.sequences(self._counters)
         running: dict[int, int] = {}  # reply numbers by slot
         begun = shown = 0
         try:
@@ -254,7 +185,6 @@ class Replies:
                 while begun < len(prompts) and sequences.free:
                     _, tokens = self._begin(prompts[begun])
                     running[sequences.claim(tokens, self._settings)] = begun
-                    self._counters.add_reply(len(tokens))
                     begun += 1
                 for emitted in sequences.step():
                     if emitted.error:
@@ -280,9 +210,7 @@ class Replies:
 
     def _take(self, number: int, emitted: Emitted) -> bool:
         """Append the next token of a reply; return True if the reply ends with it."""
-        text = self._texts[number]
-        self._counters.tokens += bool(text.tokens)  # the first token comes from the prompt
-        return text.add(emitted.token) or emitted.ended
+        return self._texts[number].add(emitted.token) or emitted.ended
 
     def generation(self) -> Generation:
         """Return the replies that have begun, and their metrics."""

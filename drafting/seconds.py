@@ -13,14 +13,35 @@ from cassandra_spec.drafting.proposal import Outcome
 from cassandra_spec.drafting.settings import DraftCache
 
 
+class Load(NamedTuple):
+    """The work of one pass.
+
+    Rows of one sequence share the loads of its keys and values. ``seen`` are the positions that the
+    sequences attend to, summed. ``share`` is the part of them that each row more, beside the first
+    of its sequence, attends to on average: 1 for a single sequence.
+    """
+
+    rows: int
+    seen: float
+    share: float = 1.0
+
+    @classmethod
+    def of(cls, rows: Sequence[float], seen: Sequence[float]) -> Load:
+        """Return the load of sequences from the rows of each and the positions it attends to."""
+        total, positions = sum(rows), sum(seen)
+        more = sum((count - 1) * each for count, each in zip(rows, seen, strict=True))
+        crossed = positions * (total - 1)
+        return cls(int(total), positions, more / crossed if crossed else 1.0)
+
+
 class _Growth:
     """Linear model of pass time by rows and positions, fitted by least squares to measured passes.
 
-    The features are ``1``, ``rows - 1``, ``seen`` and ``seen * (rows - 1)``, with ``seen`` in
-    thousands of positions. Only ratios of its times are used. ``START`` is the prior mean, in units
-    of a one-row pass with an empty context; ``DEVIATIONS`` is the prior's standard deviation and
-    ``NOISE`` the relative noise of a pass. Each new pass multiplies the weight of earlier passes by
-    ``DECAY``.
+    The features are ``1``, ``rows - 1``, ``seen`` and ``seen * share * (rows - 1)`` of a
+    :class:`Load`, with ``seen`` in thousands of positions. Only ratios of its times are used.
+    ``START`` is the prior mean, in units of a one-row pass with an empty context; ``DEVIATIONS`` is
+    the prior's standard deviation and ``NOISE`` the relative noise of a pass. Each new pass
+    multiplies the weight of earlier passes by ``DECAY``.
     """
 
     START = (1.0, 0.05, 0.02, 0.002)
@@ -50,16 +71,17 @@ class _Growth:
         self._fit = [each / self._unit for each in seconds]
         self._start = np.array(self._fit)
 
-    def of(self, rows: int, seen: float) -> float:
+    def of(self, load: Load) -> float:
         """Return the time of a pass, in model units."""
         base, slope, seen_slope, both = self._fit
-        return base + slope * (rows - 1) + seen / 1000 * (seen_slope + both * (rows - 1))
+        more = load.rows - 1
+        return base + slope * more + load.seen / 1000 * (seen_slope + both * load.share * more)
 
-    def add(self, rows: int, seen: float, seconds: float) -> None:
+    def add(self, load: Load, seconds: float) -> None:
         """Add a measured pass; :meth:`solve` includes it in the fit."""
-        thousands, more = seen / 1000, rows - 1
-        terms = np.array([1.0, more, thousands, thousands * more])
-        about = self.of(rows, seen)  # relative errors count
+        thousands, more = load.seen / 1000, load.rows - 1
+        terms = np.array([1.0, more, thousands, thousands * load.share * more])
+        about = self.of(load)  # relative errors count
         self._unit = self._unit or seconds / about
         self._products = self._products * self.DECAY + np.outer(terms, terms) / about**2
         self._sums = self._sums * self.DECAY + terms * (seconds / self._unit / about**2)
@@ -69,7 +91,7 @@ class _Time(NamedTuple):
     """A recent measurement of passes over some number of rows."""
 
     seconds: float
-    seen: float  # positions
+    load: Load
     round: int
     doubted: bool = False  # counts for a few rounds only
 
@@ -94,7 +116,7 @@ class _PassTimes:
     def __init__(self) -> None:
         self._times: dict[int, _Time] = {}
         self._growth = _Growth()
-        self._curve: tuple[float, list[tuple[int, float]]] | None = None  # of _known, by positions
+        self._curve: tuple[Load, list[tuple[int, float]]] | None = None  # of _known, by a load
         self.rounds = 0  # until now
 
     def begin_round(self) -> None:
@@ -108,39 +130,43 @@ class _PassTimes:
         self._curve = None
 
     def state(self) -> dict[str, list[Any]]:
-        """Return the state as JSON-serializable objects, for :meth:`begin` in another process."""
-        sure = [(rows, each) for rows, each in sorted(self._times.items()) if not each.doubted]
-        times = [[rows, each.seen, each.seconds] for rows, each in sure]
+        """Return the state as JSON-serializable objects, for :meth:`begin` in another process.
+
+        Passes over several sequences are left out.
+        """
+        times = [
+            [rows, each.load.seen, each.seconds]
+            for rows, each in sorted(self._times.items())
+            if each.load.share == 1 and not each.doubted
+        ]
         return {"growth": self._growth.seconds(), "times": times}
 
     def begin(self, growth: Sequence[float], times: Sequence[Sequence[float]]) -> None:
         """Load times of an earlier process; they count for ``DOUBTED`` rounds."""
         self._growth.begin(growth)
         for rows, seen, seconds in times:
-            self._times[int(rows)] = _Time(seconds, seen, self._last_round(self.DOUBTED))
+            load = Load(int(rows), seen)
+            self._times[load.rows] = _Time(seconds, load, self._last_round(self.DOUBTED))
         self._curve = None
 
-    def add(self, rows: int, seen: float, seconds: float, guess: float | None = None) -> None:
-        """Add the time of a pass over ``rows`` that attended to ``seen`` positions.
-
-        The first time of all is averaged with a ``guess``.
-        """
+    def add(self, load: Load, seconds: float, guess: float | None = None) -> None:
+        """Add the time of a pass. The first time of all is averaged with a ``guess``."""
         first = guess if not self.known else None
-        before = self.estimate(rows, seen) if first is None else first
+        before = self.estimate(load) if first is None else first
         bounded = seconds if before is None else min(seconds, self.OUTLIER * before)
         doubted = first is not None
         if first is not None:
             bounded = (bounded + first) / 2
         else:
-            self._growth.add(rows, seen, bounded)
-        if self.measured(rows, self.KEPT):
-            known = self._scaled(rows, rows, seen)
-            rate = self.DOUBTED_RATE if self._times[rows].doubted else self.RATE
+            self._growth.add(load, bounded)
+        if self.measured(load.rows, self.KEPT):
+            known = self._scaled(load.rows, load)
+            rate = self.DOUBTED_RATE if self._times[load.rows].doubted else self.RATE
             bounded = known + rate * (bounded - known)
         elif before is not None and seconds > self.SURPRISE * before:
             doubted = True
         last = self._last_round(self.DOUBTED if doubted else self.KEPT)
-        self._times[rows] = _Time(bounded, seen, last, doubted)
+        self._times[load.rows] = _Time(bounded, load, last, doubted)
 
     def _last_round(self, counts: int) -> int:
         """Return the round to store for a time that counts for another ``counts`` rounds."""
@@ -155,36 +181,38 @@ class _PassTimes:
         """Return True if one of the last ``rounds`` rounds had a pass over ``rows``."""
         return rows in self._times and self._times[rows].round > self.rounds - rounds
 
-    def _scaled(self, known: int, rows: int, seen: float) -> float:
+    def _scaled(self, known: int, load: Load) -> float:
         """Return the time of a pass, scaled from a measured pass over ``known`` rows."""
         each = self._times[known]
-        return each.seconds * self._growth.of(rows, seen) / self._growth.of(known, each.seen)
+        return each.seconds * self._growth.of(load) / self._growth.of(each.load)
 
-    def estimate(self, rows: int, seen: float) -> float | None:
+    def estimate(self, load: Load) -> float | None:
         """Return the estimated seconds of a pass; None before the first measurement."""
-        known = self._known(seen)
+        known, rows = self._known(load), load.rows
         if not known:
             return None
         first, last = known[0][0], known[-1][0]
         if not first <= rows <= last:
-            return self._scaled(first if rows < first else last, rows, seen)
+            return self._scaled(first if rows < first else last, load)
         at = bisect.bisect_left(known, (rows, 0.0))
         above, high = known[at]
         below, low = known[max(at - 1, 0)]
         return high + (above - rows) / max(above - below, 1) * (low - high)
 
-    def _known(self, seen: float) -> list[tuple[int, float]]:
+    def _known(self, load: Load) -> list[tuple[int, float]]:
         """Return row counts of recent rounds with their seconds, none above that of more rows."""
-        if self._curve is None or self._curve[0] != seen:
+        like = load._replace(rows=0)
+        if self._curve is None or self._curve[0] != like:
             recent = sorted(rows for rows in self._times if self.measured(rows, self.KEPT))
-            seconds = [self._scaled(rows, rows, seen) for rows in recent]
+            seconds = [self._scaled(rows, load._replace(rows=rows)) for rows in recent]
             least = list(itertools.accumulate(reversed(seconds), min))[::-1]
-            self._curve = seen, list(zip(recent, least, strict=True))
+            self._curve = like, list(zip(recent, least, strict=True))
         return self._curve[1]
 
 
 class MeasuredSeconds:
-    """Price passes by recently measured times, by rows and position (:class:`PassCosts`).
+    """Price passes by recently measured times, by rows and positions
+    (:class:`cassandra_spec.drafting.PassCosts`).
 
     ``draft_cache`` defines the positions that draft passes attend to.
     """
@@ -195,7 +223,6 @@ class MeasuredSeconds:
     def __init__(self, draft_cache: DraftCache | None = None) -> None:
         self._cache = DraftCache(window=None) if draft_cache is None else draft_cache
         self._draft, self._verify = _PassTimes(), _PassTimes()
-        self._position = 0
 
     def state(self) -> dict[str, dict[str, list[Any]]]:
         """Return the times of draft and target as JSON-serializable objects."""
@@ -207,30 +234,29 @@ class MeasuredSeconds:
             if state[name]["times"]:
                 times.begin(state[name]["growth"], state[name]["times"])
 
-    def _seen(self, position: int) -> int:
-        runs = self._cache.runs(position, 0, position + 1)
-        return sum(stop - first for first, stop in runs)
+    def _seen(self, positions: Sequence[int]) -> list[int]:
+        """Return the number of positions that a draft pass attends to, of each sequence."""
+        every = (self._cache.runs(position, 0, position + 1) for position in positions)
+        return [sum(stop - first for first, stop in runs) for runs in every]
 
-    def draft(self, position: int, rows: int) -> float:
+    def draft(self, positions: Sequence[int], rows: int) -> float:
         """Return the seconds of one draft view pass, measured or estimated."""
-        self._position = position
-        seconds = self._draft.estimate(rows, self._seen(position))
-        return self.DRAFT * self.verify(position, rows) if seconds is None else seconds
+        seconds = self._draft.estimate(_evenly(rows, self._seen(positions)))
+        return self.DRAFT * self.verify(positions, rows) if seconds is None else seconds
 
-    def verify(self, position: int, rows: int) -> float:
+    def verify(self, positions: Sequence[int], rows: int) -> float:
         """Return the seconds of a verification, measured or estimated."""
-        self._position = position
-        seconds = self._verify.estimate(rows, position)
-        return (
-            1 + _Growth.START[1] * (rows - 1) if seconds is None else seconds
-        )  # in one-row passes
+        seconds = self._verify.estimate(_evenly(rows, positions))
+        if seconds is None:
+            return 1 + _Growth.START[1] * (rows - 1)  # in one-row passes
+        return seconds
 
-    def wants_plain(self) -> bool:
+    def wants_plain(self, rows: int) -> bool:
         """Return True if a plain pass should be timed because no recent round had one."""
-        return self._verify.rounds > 0 and not self._verify.measured(1, self.PLAIN)
+        return self._verify.rounds > 0 and not self._verify.measured(rows, self.PLAIN)
 
-    def observe(self, outcome: Outcome) -> None:
-        """Record the times of a round at the position of the last query.
+    def observe(self, positions: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+        """Record the times of a round of sequences, at the positions where it began.
 
         The first round of all is ignored: it touches memory for the first time, and no estimate
         bounds its times.
@@ -239,10 +265,23 @@ class MeasuredSeconds:
         self._draft.begin_round()
         if self._verify.rounds == 1 and not self._verify.known:
             return
-        self._verify.add(outcome.drafted + 1, self._position, outcome.verify_seconds)
-        seen = self._seen(self._position)
-        for each in outcome.proposal.passes:
-            guess = None if self._draft.known else self.draft(self._position, each.rows)
-            self._draft.add(each.rows, seen, each.seconds, guess)
+        rows = [1 + outcome.drafted for outcome in outcomes]
+        seconds = sum(outcome.verify_seconds for outcome in outcomes)
+        self._verify.add(Load.of(rows, positions), seconds)
+        seen = self._seen(positions)
+        for number in range(max(outcome.passes for outcome in outcomes)):
+            passes = [
+                (outcome.proposal.passes[number], each)
+                for outcome, each in zip(outcomes, seen, strict=True)
+                if outcome.passes > number
+            ]
+            load = Load.of([each.rows for each, _ in passes], [each for _, each in passes])
+            guess = None if self._draft.known else self.DRAFT * self.verify(positions, load.rows)
+            self._draft.add(load, sum(each.seconds for each, _ in passes), guess)
         self._verify.end_round()
         self._draft.end_round()
+
+
+def _evenly(rows: int, seen: Sequence[float]) -> Load:
+    """Return the load of a pass whose rows are divided among sequences evenly."""
+    return Load.of([rows / len(seen)] * len(seen), seen)

@@ -21,8 +21,14 @@ MAX_GAMMA = 4096
 BEST_MARGIN = 0.75
 """Minimum margin at which adaptive drafting is fastest (docs/results/levels.md)."""
 
+MAX_SEED = 2**64 - 1
+
 MAX_POSITIONS = 2**31 - 1
 """Maximum number of positions."""
+
+Acceptance = Literal["noise", "rejection"]
+"""How sampled replies accept drafted tokens (docs/software/lossless.md): by noise that belongs to
+places, or by the paper's Eq. 1, whose replies depend on the drafts."""
 
 DraftKind = Literal["model", "lookup", "hybrid", "none"]
 """The draft view; low drafters only; both, as levels; plain decoding."""
@@ -79,6 +85,12 @@ class Sampling:
             raise CassandraError(f"top_p must be above 0 and at most 1, not {self.top_p!r}")
         if self.min_p is not None and not (_is_number(self.min_p) and 0 <= self.min_p <= 1):
             raise CassandraError(f"min_p must be from 0 to 1, not {self.min_p!r}")
+
+
+    @property
+    def filters(self) -> bool:
+        """True if some tokens are left out."""
+        return self.top_k is not None or self.top_p is not None or bool(self.min_p)
 
 
 GREEDY = Sampling()
@@ -143,10 +155,11 @@ class Settings:
     stop_tokens: frozenset[int] = frozenset()  # each ends the reply and is its last token
     stop_strings: tuple[str, ...] = ()  # the token that completes one ends the reply
     sampling: Sampling = GREEDY
+    acceptance: Acceptance = "noise"  # of drafted tokens, under sampling
     processors: tuple[Processor, ...] = ()  # applied to the target's logits, in this order
     logprobs: int | None = None  # number of top tokens to report log-probabilities for, per token
     prompt_logprobs: bool = False  # also report log-probabilities of the prompt's tokens
-    seed: int | None = None  # of the sampling; None: a new one for each reply
+    seed: int | None = None  # of the noise; None: a new one for each reply
 
     def __post_init__(self) -> None:
         if self.gamma != ADAPTIVE and not is_integer(self.gamma, 0, MAX_GAMMA):
@@ -156,6 +169,10 @@ class Settings:
         if self.draft not in get_args(DraftKind):
             known = ", ".join(get_args(DraftKind))
             raise CassandraError(f"draft must be one of {known}, not {self.draft!r}")
+        if self.acceptance not in get_args(Acceptance):
+            raise CassandraError(f"acceptance must be noise or rejection, not {self.acceptance!r}")
+        if self.seed is not None and not is_integer(self.seed, 0, MAX_SEED):
+            raise CassandraError(f"seed must be from 0 to {MAX_SEED}, not {self.seed!r}")
         _require_number("min_margin", self.min_margin)
         if not is_integer(self.max_tokens, 1, MAX_POSITIONS):
             raise CassandraError(
@@ -169,9 +186,14 @@ class Settings:
             raise CassandraError("prompt_logprobs must be false without logprobs")
 
     @property
+    def rejects(self) -> bool:
+        """True if drafted tokens are accepted by Eq. 1."""
+        return self.acceptance == "rejection" and self.sampling.temperature > 0
+
+    @property
     def needs_logits(self) -> bool:
-        """True if choosing tokens needs the target's full logits, not just the top tokens."""
-        return self.sampling != GREEDY or bool(self.processors) or self.logprobs is not None
+        """True if replies need more of the target's logits than the choice of a token does."""
+        return bool(self.processors) or self.logprobs is not None
 
     @property
     def drafts_grammar(self) -> bool:

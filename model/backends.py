@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.drafting import (
-    GREEDY,
     Backend,
     Counters,
     NgramTable,
@@ -27,14 +26,13 @@ from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.baking import open_table
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.pretrained import load_tokenizer
-from cassandra_spec.native.batching.batch import Batch
+from cassandra_spec.native.chains import rejecting_rounds
 from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import engine_library
 from cassandra_spec.native.forms import TARGETS, Target
 from cassandra_spec.native.key_values import ChunkSealer
 from cassandra_spec.native.models.reading import read_model_config
-from cassandra_spec.native.sampling import sampled_rounds
 
 if TYPE_CHECKING:
     from cassandra_spec.model.speculative import KeyValueFormat
@@ -179,10 +177,9 @@ class _Native:
     def rounds(
         self, prompt: Sequence[int], settings: Settings, counters: Counters, **ends: Any
     ) -> Iterator[list[int]]:
-        """Run the engine's rounds; tokens are sampled in Python."""
-        if settings.sampling != GREEDY:
-            table = self._engine.table
-            return sampled_rounds(self._engine, prompt, settings, counters, table=table, **ends)
+        """Run the engine's rounds, or those with acceptance by Eq. 1."""
+        if settings.rejects:
+            return rejecting_rounds(self._engine, prompt, settings, counters, **ends)
         return self._engine.rounds(prompt, settings, counters, **ends)
 
     def passes(self, positions: int) -> Pass:
@@ -195,7 +192,7 @@ class _Native:
 
     def sequences(self, counters: Counters | None = None, *, keep: bool = False) -> Sequences:
         """Open the sequences of the engine, one per slot."""
-        return Batch(self._engine, counters, keep=keep)
+        return self._engine.sequences(counters, keep=keep)
 
 
 BACKENDS: dict[str, Callable[[Path, Opening, Settings], AbstractContextManager[CheckedBackend]]] = {

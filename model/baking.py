@@ -23,11 +23,9 @@ from tqdm import tqdm
 from cassandra_spec.drafting import (
     Backend,
     NgramTable,
-    OneByOne,
     Sampling,
     Sequences,
     Settings,
-    SideBySide,
     encode_opening,
     encode_prompt,
     encode_text,
@@ -134,11 +132,11 @@ class OwnText:
     def make(self, store: Path, *, progress: bool = False) -> MadeText:
         """Make the text; reuse conversations that an interrupted run has saved in ``store``.
 
-        A backend that is :class:`SideBySide` holds several at once, which makes the same text.
+        A backend that holds several at once makes the same text.
         """
         journal, backend = _open_journal(store), self._backend
         resumed = len(journal.lines)
-        sequences = backend.sequences() if isinstance(backend, SideBySide) else OneByOne(backend)
+        sequences = backend.sequences()
         talks = _Conversations(
             backend, self._baking, self._reply, self._prompts, journal, sequences
         ).in_order()

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import (
+    POINTER,
+    c_double,
+    c_float,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint64,
+    c_void_p,
+)
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -18,13 +28,12 @@ from cassandra_spec.drafting import (
     GRAMMAR,
     RECYCLED,
     TABLE,
-    DraftPass,
     NgramTable,
     Node,
-    Outcome,
+    Part,
+    Pick,
     Plan,
-    Proposal,
-    Settings,
+    Sampling,
 )
 from cassandra_spec.drafting.proposal import ROOT
 from cassandra_spec.drafting.table import CONTINUATIONS
@@ -36,10 +45,10 @@ from cassandra_spec.native.library import declare, load
 from cassandra_spec.native.models.config import ACTIVATIONS, ModelConfig
 
 MAX_ROWS = 16
-"""Maximum positions of one pass, for trees and batched sequences."""
+"""Maximum rows of a tree, and of logits of a forward pass."""
 
 PROMPT_ROWS = 128
-"""Maximum positions of one prompt pass."""
+"""Maximum rows of one pass."""
 
 MAX_GAMMA = MAX_ROWS - 1
 """Maximum gamma: a round is verified in one pass."""
@@ -73,17 +82,39 @@ class LayerShape(CheckedStructure):
     _fields_ = tuple((name, c_int32) for name in ("window", "rope"))
 
 
+class Sampler(CheckedStructure):
+    """``Sampler`` of noise.h."""
+
+    _fields_ = (
+        *((name, c_double) for name in ("temperature", "top_p", "min_p")),
+        ("seed", c_uint64),
+        ("top_k", c_int64),
+    )
+
+    @classmethod
+    def of(cls, sampling: Sampling, seed: int) -> Sampler:
+        """Return the structure of a sampling with a seed."""
+        return cls(
+            temperature=sampling.temperature,
+            top_p=1.0 if sampling.top_p is None else sampling.top_p,
+            min_p=sampling.min_p or 0.0,
+            seed=seed,
+            top_k=sampling.top_k or 0,
+        )
+
+
 class RoundRequest(CheckedStructure):
     """``RoundRequest`` of engine.h."""
 
     _fields_ = (
+        *((name, c_void_p) for name in ("history", "stops")),
         *((name, c_double) for name in ("skip_draft_threshold", "min_node_probability")),
+        ("sampler", Sampler),
         *((name, c_float) for name in ("min_margin", "alternative_margin")),
+        *((name, c_int32) for name in ("position", "count", "wanted", "chooses")),
         *((name, c_int32) for name in ("budget", "model", "low", "rows", "tree")),
         *((name, c_int32) for name in ("branches", "alternatives", "uses_low", "slot")),
-        *((name, c_int32) for name in ("stage", "sinks", "start")),
-        ("stop_count", c_int32),
-        ("stops", c_void_p),
+        *((name, c_int32) for name in ("sinks", "start", "stop_count")),
     )
 
 
@@ -98,6 +129,15 @@ class RoundResult(CheckedStructure):
         ("path", c_int32 * MAX_ROWS),
         *((name, c_int32) for name in ("next", "stopped", "passes")),
         *((name, c_int32 * MAX_ROWS) for name in ("pass_starts", "pass_rows")),
+        ("logits", c_int32),
+    )
+
+
+class RoundTimes(CheckedStructure):
+    """``RoundTimes`` of engine.h."""
+
+    _fields_ = (
+        ("passes", c_int32),
         ("pass_seconds", c_double * MAX_ROWS),
         ("verify_seconds", c_double),
     )
@@ -160,11 +200,15 @@ _SIGNATURES = {
     ),
     "engine_round": (
         c_int,
-        (c_void_p, c_void_p, c_int, POINTER(RoundRequest), POINTER(RoundResult)),
+        (
+            *(c_void_p, POINTER(RoundRequest), c_int, c_int),
+            *(POINTER(RoundResult), POINTER(RoundTimes)),
+        ),
     ),
+    "pick": (c_float, (c_void_p, c_int, POINTER(Sampler), c_int, c_void_p)),
     "engine_logits": (POINTER(c_float), (c_void_p,)),
     "engine_keep": (None, (c_void_p, c_int, c_int, c_void_p, c_int)),
-    "engine_begin": (None, (c_void_p,)),
+    "engine_begin": (None, (c_void_p, c_int)),
     "engine_copy_positions": (None, (c_void_p, c_int, c_int, c_int)),
     "engine_set_table": (c_int, (c_void_p, POINTER(TableOrder), c_int)),
     "low_tree": (
@@ -262,22 +306,27 @@ def pass_rows(
 
 
 def round_request(
+    part: Part,
     plan: Plan,
-    settings: Settings,
-    budget: int,
-    vocabulary: int,
+    history: NDArray[np.int32],
     stops: NDArray[np.int32],
-    slot: int,
-    position: int,
+    vocabulary: int,
 ) -> RoundRequest:
-    """Build the request of a round; ``stops`` [n] must outlive the round."""
-    levels = settings.levels
+    """Build the request of a part; ``history`` [n] and ``stops`` [n] must outlive the round."""
+    settings, levels, cache = part.settings, part.settings.levels, part.settings.draft_cache
     return RoundRequest(
+        history=pointer("history", history, np.int32, len(history)).address,
+        stops=pointer("stops", stops, np.int32, len(stops)).address,
         skip_draft_threshold=plan.skip_draft_threshold,
         min_node_probability=plan.min_node_probability,
+        sampler=Sampler.of(settings.sampling, part.seed),
         min_margin=settings.min_margin,
         alternative_margin=levels.alternative_margin,
-        budget=budget,
+        position=part.position,
+        count=part.count,
+        wanted=part.wanted,
+        chooses=not part.needs_logits,
+        budget=min(part.budget, MAX_GAMMA),
         model=plan.model,
         low=min(plan.low, MAX_GAMMA),
         rows=min(plan.rows, MAX_GAMMA),
@@ -285,40 +334,50 @@ def round_request(
         branches=min(levels.branches, vocabulary),
         alternatives=min(levels.alternatives, MAX_GAMMA) * settings.uses_low_drafter,
         uses_low=settings.uses_low_drafter,
-        slot=slot,
-        stage=WHOLE,
-        sinks=settings.draft_cache.sinks,
-        start=settings.draft_cache.start(position),
+        slot=part.slot,
+        sinks=cache.sinks,
+        start=cache.start(part.position),
         stop_count=len(stops),
-        stops=pointer("stops", stops, np.int32, len(stops)).address,
     )
 
 
-def outcome_of(result: RoundResult) -> Outcome:
-    """Convert a round's result to an outcome."""
-    drafted = range(result.nodes)
-    nodes = (
+def nodes_of(result: RoundResult) -> tuple[Node, ...]:
+    """Return the drafted nodes of a result."""
+    return tuple(
         Node(result.tokens[n], result.parents[n], result.confidences[n], SOURCES[result.sources[n]])
-        for n in drafted
-    )
-    passes = (
-        DraftPass(result.pass_starts[n], result.pass_rows[n], result.pass_seconds[n])
-        for n in range(result.passes)
-    )
-    return Outcome(
-        proposal=Proposal(nodes=tuple(nodes), passes=tuple(passes), stopped=bool(result.stopped)),
-        path=tuple(result.path[: result.accepted]),
-        verify_seconds=result.verify_seconds,
+        for n in range(result.nodes)
     )
 
 
-def verification_input(nodes: Sequence[Node]) -> RoundResult:
-    """Return a proposal's nodes as input of a verification."""
-    given = RoundResult(nodes=len(nodes))
+def passes_of(result: RoundResult) -> list[tuple[int, int]]:
+    """Return the start and the rows of a result's draft view passes."""
+    return [(result.pass_starts[n], result.pass_rows[n]) for n in range(result.passes)]
+
+
+def set_nodes(result: RoundResult, nodes: Sequence[Node]) -> None:
+    """Set the nodes that a verification reads."""
+    result.nodes = len(nodes)
     for at, node in enumerate(nodes):
-        given.tokens[at], given.parents[at] = node.token, node.parent
-        given.confidences[at], given.sources[at] = node.confidence, SOURCES.index(node.source)
-    return given
+        result.tokens[at], result.parents[at] = node.token, node.parent
+        result.confidences[at], result.sources[at] = node.confidence, SOURCES.index(node.source)
+
+
+def pick_row(logits: NDArray[np.float32], sampling: Sampling, seed: int, position: int) -> Pick:
+    """Choose a token from a row of logits [vocabulary], as the engine does.
+
+    The result is that of :func:`cassandra_spec.drafting.pick`, where no sum of probabilities is at
+    a limit of a filter but for rounding.
+    """
+    row = np.ascontiguousarray(logits, np.float32)
+    found = np.empty(2, np.int32)
+    margin = engine_library().cassandra_pick(
+        pointer("logits", row, np.float32, len(row)),
+        len(row),
+        Sampler.of(sampling, seed),
+        position,
+        pointer("found", found, np.int32, 2, writable=True),
+    )
+    return Pick(int(found[0]), int(found[1]), margin)
 
 
 def table_orders(table: NgramTable | None) -> ctypes.Array[TableOrder]:

@@ -11,7 +11,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from cassandra_spec.drafting import Backend, Counters, OneByOne, SideBySide, Trace
+from cassandra_spec.drafting import Backend, Counters, Trace
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.serve.app import Served, make_app
 from cassandra_spec.serve.metrics import Metrics
@@ -101,10 +101,7 @@ def open_server(
     :class:`CassandraError` if it cannot listen.
     """
     counters = Counters()
-    if isinstance(backend, SideBySide):
-        sequences = backend.sequences(counters, keep=True)
-    else:
-        sequences = OneByOne(backend, counters)
+    sequences = backend.sequences(counters, keep=True)
 
     def trace() -> Trace:
         return Trace(costs=backend.costs, total=counters)

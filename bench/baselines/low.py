@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Collection
 from typing import Any
 
-import numpy as np
-
 from cassandra_spec.bench.baselines.method import Prepared
 from cassandra_spec.drafting import LOW, Candidates, Drafter, LevelDrafter, LowDrafter, Settings
 from cassandra_spec.drafting.policy import FixedPolicy, Plan
@@ -42,7 +40,7 @@ class PreparedLow(Prepared):
         self,
         session: Any,
         settings: Settings,
-        random: np.random.Generator,
+        seed: int,
         table: Candidates | None = None,
     ) -> Drafter:
         """Make a drafter with a fixed tree size; under sampling it drafts chains."""

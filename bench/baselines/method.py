@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from cassandra_spec.bench.baselines.costs import NOTHING, NetworkSize, PassCost
 from cassandra_spec.drafting import (
     GREEDY,
@@ -45,7 +43,7 @@ class Prepared:
         self,
         session: Any,
         settings: Settings,
-        random: np.random.Generator,
+        seed: int,
         table: Candidates | None = None,
     ) -> Drafter:
         """Make the drafter of one reply (a :data:`cassandra_spec.drafting.DrafterFactory`)."""

@@ -14,7 +14,6 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from cassandra_spec.bench.baselines.costs import NetworkSize, PassCost
@@ -166,17 +165,17 @@ class PreparedNetwork(Prepared):
         self,
         session: ModelSession,
         settings: Settings,
-        random: np.random.Generator,
+        seed: int,
         table: Candidates | None = None,
     ) -> Drafter:
         """Make a drafter of the network's chains, within levels if the settings have them."""
         if not self.own:
             shared = SharedPasses(self.network, self.cache(session), session.rows)
             return make_drafter(
-                session, settings, random, table, passes=shared, costs=PassBytes(self)
+                session, settings, seed, table, passes=shared, costs=PassBytes(self)
             )
         own = OwnPasses(self.network, session.cache.capacity, session.rows)
-        made = make_drafter(session, settings, random, table, passes=own, costs=PassBytes(self))
+        made = make_drafter(session, settings, seed, table, passes=own, costs=PassBytes(self))
         return _OwnDrafter(made, own)
 
     def draft_cost(self, position: int, drafted: DraftPass) -> PassCost:
@@ -220,13 +219,17 @@ class PassBytes:
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
 
-    def draft(self, position: int, rows: int) -> float:
+    def draft(self, positions: Sequence[int], rows: int) -> float:
         """Return the cost of one draft pass."""
-        return self._prepared.draft_cost(position, DraftPass(0, rows)).bytes
+        return self._prepared.draft_cost(positions[0], DraftPass(0, rows)).bytes
 
-    def verify(self, position: int, rows: int) -> float:
+    def verify(self, positions: Sequence[int], rows: int) -> float:
         """Return the cost of one verification."""
-        return self._prepared.verify_cost(position, rows - 1).bytes
+        return self._prepared.verify_cost(positions[0], rows - 1).bytes
 
-    def observe(self, outcome: Outcome) -> None:
-        """Ignore the outcome; costs in bytes are known, not measured."""
+    def wants_plain(self, rows: int) -> bool:
+        """Return False: costs in bytes are known."""
+        return False
+
+    def observe(self, positions: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+        """Ignore the outcomes; costs in bytes are known, not measured."""

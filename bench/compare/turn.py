@@ -8,7 +8,6 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from cassandra_spec.bench.baselines import NetworkSize
@@ -125,10 +124,10 @@ class Turn:
         def make(
             session: ModelSession,
             settings: Settings,
-            random: np.random.Generator,
+            seed: int,
             table: Candidates | None,
         ) -> Drafter:
-            inner = ready.prepared.drafter(session, settings, random, table)
+            inner = ready.prepared.drafter(session, settings, seed, table)
             recorders.append(Recorder(inner, ready.prepared, sums))
             return recorders[0]
 

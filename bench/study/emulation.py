@@ -215,7 +215,7 @@ class _FollowedView:
     def run(self, pending: int, nodes: Sequence[Node], position: int) -> None:
         self._steps = [position - self._position + depth for depth in _depths(nodes)]
 
-    def choose(self, row: int) -> Choice:
+    def choose(self, row: int, position: int) -> Choice:
         at = self._place, self._steps[row]
         drafts = self._drafts
         return Choice(int(drafts.tokens[at]), int(drafts.seconds[at]), float(drafts.margins[at]))

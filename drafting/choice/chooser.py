@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.drafting.choice.processors import Logits
 from cassandra_spec.drafting.choice.sampling import (
+    Picker,
     Probabilities,
     distribution,
+    pick,
     require_finite,
+    seed_of,
     top_tokens,
     verify,
 )
 from cassandra_spec.drafting.grammar.guide import guided
 from cassandra_spec.drafting.grammar.state import GrammarState
-from cassandra_spec.drafting.levels import accept_greedy
-from cassandra_spec.drafting.proposal import Node, Proposal
-from cassandra_spec.drafting.settings import GREEDY, Settings
+from cassandra_spec.drafting.proposal import Node, Proposal, child
+from cassandra_spec.drafting.settings import Settings
 from cassandra_spec.golden import CassandraError
 
 
@@ -48,34 +50,27 @@ def score(logits: Logits, token: int, count: int) -> Score:
     return Score(token, logprob(token), tuple((at, logprob(at)) for at in top))
 
 
-class _Lazy(dict[int, int]):
-    """Sequence whose values are computed at first access."""
-
-    def __init__(self, compute: Callable[[int], int]) -> None:
-        self._compute = compute
-
-    def __missing__(self, key: int) -> int:
-        value = self[key] = self._compute(key)
-        return value
-
-
 class Chooser:
     """Choose the tokens of one reply: apply processors, sample, and record log-probabilities.
 
     ``scores`` receives the log-probabilities of the tokens, beginning with the prompt's if the
     settings ask for them. Rows are processed along the accepted path only, each after all tokens
-    before it are final, so the state of a processor never has to be rolled back.
+    before it are final, so the state of a processor never has to be rolled back. ``picker`` chooses
+    by noise.
     """
 
     def __init__(
         self,
         prompt: Sequence[int],
         settings: Settings,
-        random: np.random.Generator | None = None,
+        *,
         scores: list[Score] | None = None,
+        picker: Picker = pick,
     ) -> None:
-        self._prompt, self._settings = prompt, settings
-        self._random = np.random.default_rng(settings.seed) if random is None else random
+        self._prompt, self.settings, self._pick = prompt, settings, picker
+        self.seed = seed_of(settings.seed)
+        self._random = np.random.default_rng(self.seed)  # of Eq. 1
+        self._position = len(prompt)  # of the next token
         self._states = [each.begin(prompt) for each in settings.processors]
         grammars = [each for each in self._states if isinstance(each, GrammarState)]
         self._grammar = grammars[0] if grammars else None
@@ -91,47 +86,30 @@ class Chooser:
         """Return the accepted nodes, and the token after them.
 
         ``logits`` [1 + nodes, vocabulary] are the target's. Raises :class:`CassandraError` if they
-        are not finite, a processor leaves no token, or a sampled proposal is not a chain.
+        are not finite, a processor leaves no token, or a proposal for Eq. 1 is not a chain.
         """
         require_finite(logits)
-        if self._settings.sampling == GREEDY:
-            return self._choose_greedy(proposal.nodes, logits)
+        if not self.settings.rejects:
+            return self._follow(proposal.nodes, logits)
         if not proposal.is_chain:
-            raise CassandraError("a proposal must be a chain under sampling, not a tree")
+            raise CassandraError("a proposal must be a chain for Eq. 1, not a tree")
         drafted, q = proposal.tokens, proposal.q(logits.shape[-1])
         n, last = verify(self._distributions(drafted, logits), q, drafted, self._random)
         self._take(last, logits[n])
         return tuple(range(n)), last
 
-    def propose(self, draft: Callable[[], Proposal], budget: int) -> Proposal:
-        """Return a proposal of at most ``budget`` nodes, including the tokens that a grammar
-        forces.
+    def drafts(self, budget: int) -> bool:
+        """Return False if the grammar determines the next token, so that no draft is needed."""
+        state = self._guide(budget)
+        return state is None or state.guess() is None
 
-        ``draft`` is called for the proposal, except where the grammar determines the next token or
-        the budget is zero.
-        """
-        state = self._grammar
-        if state is None or not (budget and self._settings.drafts_grammar):
-            return draft()
-        return guided(Proposal() if state.guess() is not None else draft(), state, budget)
+    def guide(self, proposal: Proposal, budget: int) -> Proposal:
+        """Return a proposal of at most ``budget`` nodes with the tokens that a grammar forces."""
+        state = self._guide(budget)
+        return proposal if state is None else guided(proposal, state, budget)
 
-    def forced(self, limit: int) -> list[int]:
-        """Append the next tokens that a grammar forces, at most ``limit``, and return them.
-
-        No logits can change them, so they need no row of the target. A reply that draws a random
-        number per token, or needs log-probabilities, gets none here and computes them one by one.
-        """
-        tokens, settings = list[int](), self._settings
-        alone = settings.sampling != GREEDY or settings.logprobs is not None
-        if self._grammar is None or alone or not settings.drafts_grammar:
-            return tokens
-        while len(tokens) < limit and not self._over:
-            token = self._grammar.forced()
-            if token is None:
-                break
-            tokens.append(token)
-            self._advance(token)
-        return tokens
+    def _guide(self, budget: int) -> GrammarState | None:
+        return self._grammar if budget and self.settings.drafts_grammar else None
 
     def first(self, logits: NDArray[np.float32]) -> int:
         """Return the token chosen from a row [vocabulary] without drafts."""
@@ -139,7 +117,7 @@ class Chooser:
 
     def read_prompt(self, position: int, logits: NDArray[np.float32]) -> None:
         """Score the prompt tokens that follow these rows; the first row is at ``position``."""
-        count = self._settings.logprobs or 0
+        count = self.settings.logprobs or 0
         for row, token in zip(require_finite(logits), self._prompt[position + 1 :], strict=False):
             self._scores.append(score(row, token, count))
 
@@ -151,26 +129,30 @@ class Chooser:
         self._scores += self._chosen[:count]
         self._chosen.clear()
 
-    def _choose_greedy(
+    def _follow(
         self, nodes: Sequence[Node], logits: NDArray[np.float32]
     ) -> tuple[tuple[int, ...], int]:
-        def best(row: int) -> int:
-            token = int(self._process(logits[row]).argmax())
+        """Choose token by token as long as the tree has them."""
+        path, row = list[int](), 0
+        while True:
+            sampling, position = self.settings.sampling, self._position
+            processed = self._process(logits[row])
+            token = self._pick(processed, sampling, self.seed, position).token
             self._take(token, logits[row])
-            return token
-
-        tokens = _Lazy(best)
-        path = accept_greedy(nodes, tokens)
-        return path, tokens[path[-1] + 1 if path else 0]
+            below = child(nodes, row, token)
+            if below is None:
+                return tuple(path), token
+            path.append(below)
+            row = below + 1
 
     def _distributions(
         self, drafted: Sequence[int], logits: NDArray[np.float32]
     ) -> Iterator[Probabilities]:
         """Yield the target's distribution of each row; asking for the next accepts the token."""
         for row, token in zip(logits, drafted, strict=False):
-            yield distribution(self._process(row), self._settings.sampling)
+            yield distribution(self._process(row), self.settings.sampling)
             self._take(token, row)
-        yield distribution(self._process(logits[-1]), self._settings.sampling)
+        yield distribution(self._process(logits[-1]), self.settings.sampling)
 
     def _process(self, row: Logits) -> Logits:
         """Return the row after all processors; return it unchanged after a stop token."""
@@ -184,12 +166,13 @@ class Chooser:
         return row
 
     def _take(self, token: int, row: Logits) -> None:
-        if self._settings.logprobs is not None:
-            self._chosen.append(score(row, token, self._settings.logprobs))
+        if self.settings.logprobs is not None:
+            self._chosen.append(score(row, token, self.settings.logprobs))
         self._advance(token)
 
     def _advance(self, token: int) -> None:
-        self._over = self._over or token in self._settings.stop_tokens
+        self._position += 1
+        self._over = self._over or token in self.settings.stop_tokens
         for state in self._states:
             if not self._over:
                 state.advance(token)

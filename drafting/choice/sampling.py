@@ -1,25 +1,26 @@
-"""Token sampling: distributions from logits, and the acceptance rule of speculative decoding.
+"""Token sampling: filters, the choice by noise, and the paper's acceptance rule.
 
-Names as in the paper (section II.B): p is the target's distribution, q the draft's, gamma the
-number of drafted tokens, n the number of accepted ones, r_i uniform in [0, 1). Further terms:
+A token is chosen by noise that belongs to its place (:mod:`.noise`): of the tokens that the filters
+allow, the one with the largest logit plus temperature times noise. Such a token is distributed as
+the target says (the Gumbel-max trick), and depends on the target's row, the seed and the position
+alone. So a drafted token is accepted if it is the chosen one, as in greedy decoding, and a sampled
+reply is the same for any draft (docs/software/lossless.md).
 
-* accepted: a drafted token that is emitted;
-* recovered: the token emitted in place of the first rejected one;
-* bonus: the token emitted after gamma accepted ones, from the last row of p.
-
-Greedy decoding is the case of distributions with one token each: p/q is then 1 where the draft
-agrees and 0 elsewhere, so Eq. 1 accepts the longest prefix that agrees, and the recovered token is
-p's.
+:func:`verify` is the paper's rule (section II.B), for chains: p is the target's distribution, q the
+draft's, gamma the number of drafted tokens, n the number of accepted ones, r_i uniform in [0, 1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+import secrets
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cassandra_spec.drafting.choice.noise import gumbel
 from cassandra_spec.drafting.settings import Sampling
 from cassandra_spec.golden import CassandraError
 
@@ -58,7 +59,7 @@ def distribution(logits: NDArray[Any], sampling: Sampling) -> Probabilities:
 
 def _scaled(logits: Probabilities, sampling: Sampling) -> Probabilities:
     """Apply top-k, then top-p, then min-p to the scaled logits of one position."""
-    if sampling.top_k is None and sampling.top_p is None and not sampling.min_p:
+    if not sampling.filters:
         every = np.exp(logits - logits.max())
         return np.asarray(every / every.sum())
     order = np.argsort(-logits, kind="stable")[: sampling.top_k]
@@ -74,6 +75,44 @@ def _scaled(logits: Probabilities, sampling: Sampling) -> Probabilities:
     distribution = np.zeros(logits.shape)
     distribution[order] = likely
     return distribution
+
+
+@dataclasses.dataclass(frozen=True)
+class Pick:
+    """The token chosen from a row, and the second-best one."""
+
+    token: int
+    second: int  # -1: no other token is allowed
+    margin: float  # by which the first exceeds the second, in logits; noise included
+
+
+Picker = Callable[[NDArray[np.float32], Sampling, int, int], Pick]
+"""Chooses from a row of logits with a sampling, a seed and the position of the token."""
+
+
+def pick(logits: NDArray[np.float32], sampling: Sampling, seed: int, position: int) -> Pick:
+    """Return the choice from a row of logits [vocabulary]; among equals the smaller token.
+
+    ``position`` is that of the token in its sequence. A token whose logit is -inf is not allowed.
+    """
+    scores, scale = logits.astype(np.float64), 1.0
+    if sampling.temperature:
+        scale = max(sampling.temperature, 1.0)
+        noise = gumbel(seed, position, len(logits)) * min(sampling.temperature, 1.0)
+        scores = scores / scale + noise
+        if sampling.filters:
+            scores[distribution(logits, sampling) == 0] = -np.inf
+    token = int(scores.argmax())
+    best, scores[token] = scores[token], -np.inf
+    second = int(scores.argmax())
+    if scores[second] == -np.inf:
+        return Pick(token, -1, np.inf)
+    return Pick(token, second, float((best - scores[second]) * scale))
+
+
+def seed_of(seed: int | None) -> int:
+    """Return a seed, or a new one for None."""
+    return secrets.randbits(64) if seed is None else seed
 
 
 def top_tokens(logits: NDArray[np.float32], count: int) -> list[int]:

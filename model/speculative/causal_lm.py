@@ -16,6 +16,7 @@ from transformers.utils import GENERATION_CONFIG_NAME
 
 from cassandra_spec.drafting import (
     ADAPTIVE,
+    Batch,
     Candidates,
     Costs,
     Counters,
@@ -30,17 +31,18 @@ from cassandra_spec.drafting import (
     ReplyText,
     Report,
     Score,
+    SessionRuntime,
     Settings,
     check_room,
-    decode,
     default_margin,
     encode_prompt,
     fixed_plan,
     make_drafter,
     make_report,
+    reply_rounds,
     stop_tokens,
 )
-from cassandra_spec.drafting.loop import MAX_PLANNED_NODES, SCORED_ROWS
+from cassandra_spec.drafting.sessions import MAX_PLANNED_NODES, SCORED_ROWS
 from cassandra_spec.golden import CassandraError, Codec, Encoder, GoldenCodec
 from cassandra_spec.golden.checksums import Checksums
 from cassandra_spec.golden.file import PackedFile
@@ -304,6 +306,15 @@ class CassandraForCausalLM:
         Stop strings are not looked for; ``ends``, ``make`` and ``scores`` are as for
         :func:`cassandra_spec.drafting.decode`.
         """
+        runtime = SessionRuntime(self._reply_session, make=make, table=self.table)
+        return reply_rounds(Batch(runtime, counters), prompt, settings, ends=ends, scores=scores)
+
+    def sequences(self, counters: Counters | None = None, *, keep: bool = False) -> Batch:
+        """Return one sequence at a time; no keys and values are kept between replies."""
+        return Batch(SessionRuntime(self._reply_session, table=self.table), counters)
+
+    def _reply_session(self, prompt: Sequence[int], settings: Settings) -> ModelSession:
+        """Return a session for a reply to a prompt, after validation."""
         vocabulary = self.network.config.vocab_size
         if not prompt or not 0 <= min(prompt) <= max(prompt) < vocabulary:
             raise CassandraError(
@@ -314,10 +325,7 @@ class CassandraForCausalLM:
             rows = fixed_plan(settings, MAX_PLANNED_NODES if adaptive else int(settings.gamma)).rows
             self.kv.check_nodes(min(rows, MAX_PLANNED_NODES) if adaptive else rows)
             self.kv.check_nodes(SCORED_ROWS - 1 if settings.prompt_logprobs else 0)
-        capacity = len(prompt) + settings.max_tokens
-        session = self.session(capacity, draft_cache=settings.draft_cache)
-        asked: dict[str, Any] = {"ends": ends, "table": self.table, "make": make, "scores": scores}
-        return decode(session, prompt, settings, counters, **asked)
+        return self.session(len(prompt) + settings.max_tokens, draft_cache=settings.draft_cache)
 
     def stream(
         self, prompt: Sequence[int], settings: Settings, counters: Counters

@@ -4,7 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cassandra_spec.native.engine import Engine
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.native.passes import Passes
+
+
+class OneSlot:
+    """Slot 0, which has no other sequences to share prefixes with."""
+
+    def __init__(self) -> None:
+        self.free = 1
+
+    def claim(self, prompt: Sequence[int], running: Mapping[int, Sequence[int]]) -> tuple[int, int]:
+        """Claim the slot; nothing is cached in it."""
+        if not self.free:
+            raise CassandraError("a slot must be free, and none is")
+        self.free = 0
+        return 0, 0
+
+    def release(self, slot: int, tokens: Sequence[int]) -> None:
+        """Let the slot be claimed again."""
+        self.free = 1
+
+    def close(self) -> None:
+        """Do nothing: the engine keeps slot 0."""
 
 
 class Slots:
@@ -15,7 +37,7 @@ class Slots:
     end, and their contents are reused too.
     """
 
-    def __init__(self, engine: Engine, *, keep: bool) -> None:
+    def __init__(self, engine: Passes, *, keep: bool) -> None:
         self._engine, self._keep = engine, keep
         self._free: dict[int, Sequence[int]] = {}  # used slots, longest free first
 

@@ -112,7 +112,7 @@ class Record:
     def run(self, pending: int, nodes: Sequence[Node], position: int) -> None:
         self.rows = [pending, *(node.token for node in nodes)]
 
-    def choose(self, row: int) -> Choice:
+    def choose(self, row: int, position: int) -> Choice:
         place = self.rows[row] + 1
         if not 0 < place < len(self.drafts):
             return Choice(-1, self.STRANGE, 9.0)

@@ -64,7 +64,7 @@ class ToyView:
         for node in nodes:
             self.rows.append([*self.rows[node.parent + 1], node.token])
 
-    def choose(self, row: int) -> Choice:
+    def choose(self, row: int, position: int) -> Choice:
         assert row not in self.chosen
         self.chosen.append(row)
         token = self.best(self.rows[row])
@@ -304,7 +304,7 @@ def test_under_sampling_there_are_chains_alone() -> None:
 
 def test_the_tail_of_a_sampled_chain_is_certain() -> None:
     class Drawing(ToyView):
-        def choose(self, row: int) -> Choice:
+        def choose(self, row: int, position: int) -> Choice:
             half = [0.0] * 10
             half[1] = half[2] = 0.5
             return dataclasses.replace(super().choose(row), distribution=np.array(half))

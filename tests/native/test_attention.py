@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cassandra_spec.native.sampling import sampled_rounds
 
 from cassandra_spec.drafting import Counters, DraftCache, DraftKind, Levels, Sampling, Settings
 from cassandra_spec.golden import Format, decode_draft
@@ -18,7 +19,6 @@ from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import MAX_ROWS, Row
 from cassandra_spec.native.library import rounds_attention
 from cassandra_spec.native.models.reading import read_model_config
-from cassandra_spec.native.sampling import sampled_rounds
 from tests.native.model_oracle import CHUNK, ModelOracle, Seen
 from tests.native.models import packed, small
 from tests.native.test_engine import make, require_close, require_same

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cassandra_spec.native.batching.batch import Batch
+from cassandra_spec.native.sampling import sampled_rounds
 from numpy.typing import NDArray
 
 from cassandra_spec.drafting import ADAPTIVE, Counters, Gamma, Sampling, Settings
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.native.batching.batch import Batch
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import MAX_ROWS, Row
-from cassandra_spec.native.sampling import sampled_rounds
 from tests.native.models import packed, small
 
 VOCABULARY, CONTEXT = 97, 512

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cassandra_spec.native.batching.batch import Batch
 from numpy.typing import NDArray
 
 from cassandra_spec import native
@@ -17,7 +18,6 @@ from cassandra_spec.golden.format import SCHEMES, Scheme
 from cassandra_spec.model.speculative import KeyValueFormat
 from cassandra_spec.model.speculative.chunks import FormatSealer
 from cassandra_spec.model.speculative.sealing import Sealer
-from cassandra_spec.native.batching.batch import Batch
 from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.key_values import CHUNK, ChunkSealer, SealedForm

@@ -76,7 +76,7 @@ class Plain:
             self._paths.append([*self._paths[node.parent + 1], node.token])
         self.logits = np.concatenate([self._forward(path) for path in self._paths])
 
-    def choose(self, row: int) -> Choice:
+    def choose(self, row: int, position: int) -> Choice:
         first, second = best(self.logits[row])[:2]
         return Choice(first, second, float(self.logits[row, first] - self.logits[row, second]))
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cassandra_spec.native.batching.batch import Batch
+from cassandra_spec.native.sampling import sampled_rounds
 
 from cassandra_spec.drafting import Counters, Processor, Sampling, Score, Settings
-from cassandra_spec.native.batching.batch import Batch
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.native.sampling import sampled_rounds
 from tests.drafting.processors import PROCESSORS, naive_reply, naive_score, require_close
 from tests.native.models import packed, small
 

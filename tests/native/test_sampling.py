@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cassandra_spec.native.sampling import sampled_rounds
 
 from cassandra_spec.drafting import Counters, Levels, Sampling, Settings, draw, probabilities
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.native.sampling import sampled_rounds
 from tests.native.models import KINDS, packed, small
 
 REPLIES = 1000

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from cassandra_spec.bench.baselines.costs import NetworkSize, PassCost
@@ -31,7 +30,7 @@ from cassandra_spec.drafting import (
     Settings,
     make_policy,
 )
-from cassandra_spec.drafting.loop import MAX_PLANNED_NODES, PassView
+from cassandra_spec.drafting.sessions import MAX_PLANNED_NODES, PassView
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.speculative import CassandraForCausalLM, ModelSession
 
@@ -164,7 +163,7 @@ class PreparedCascade(PreparedNetwork):
         self,
         session: ModelSession,
         settings: Settings,
-        random: np.random.Generator,
+        seed: int,
         table: Candidates | None = None,
     ) -> Drafter:
         """Make a drafter of chains, with one pass per token."""
@@ -177,7 +176,7 @@ class PreparedCascade(PreparedNetwork):
             rows=session.rows,
             draft=True,
         )
-        view = _CascadeView(cascade, settings, random, self._stop)
+        view = _CascadeView(cascade, settings, seed, self._stop)
         policy = make_policy(settings, PassBytes(self), max_nodes=MAX_PLANNED_NODES)
         return _CascadeDrafter(LevelDrafter(None, view, policy, settings), cascade, view)
 
@@ -215,10 +214,8 @@ class PreparedCascade(PreparedNetwork):
 class _CascadeView(PassView):
     """Draft passes of a cascade; a margin is how far the confidence is above the least one."""
 
-    def __init__(
-        self, cascade: Cascade, settings: Settings, random: np.random.Generator, stop: float
-    ) -> None:
-        super().__init__(self, settings, random)
+    def __init__(self, cascade: Cascade, settings: Settings, seed: int, stop: float) -> None:
+        super().__init__(self, settings, seed)
         self._cascade, self._least = cascade, logit(stop)
         self.segments: list[tuple[Segment, ...]] = []
 

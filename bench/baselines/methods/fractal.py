@@ -91,7 +91,7 @@ class _Prepared(Prepared):
         self,
         session: ModelSession,
         settings: Settings,
-        random: np.random.Generator,
+        seed: int,
         table: Candidates | None = None,
     ) -> Drafter:
         target, copy = (

@@ -64,7 +64,7 @@ class _Prepared(Prepared):
         self,
         session: Any,
         settings: Settings,
-        random: np.random.Generator,
+        seed: int,
         table: Candidates | None = None,
     ) -> Drafter:
         return LookaheadDrafter(self._method, settings)

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cassandra_spec.bench.baselines.low import PreparedLow
 from cassandra_spec.bench.baselines.method import Method, Prepared, Speaker
 from cassandra_spec.bench.geodesic.one_decode import generate
@@ -148,7 +146,7 @@ class PreparedSwarm(Prepared):
         self,
         session: ModelSession,
         settings: Settings,
-        random: np.random.Generator,
+        seed: int,
         table: Candidates | None = None,
     ) -> Drafter:
         """Make a drafter of chains of at most gamma slots."""

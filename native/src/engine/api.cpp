@@ -137,14 +137,33 @@ CASSANDRA_API void cassandra_engine_copy_positions(void* engine, int from, int t
     static_cast<Engine*>(engine)->copy_positions(from, to, count);
 }
 
-// Returns 0, FAILED or NOT_FINITE.
-CASSANDRA_API int cassandra_engine_round(void* engine, const int32_t* history, int position,
-                                         const RoundRequest* request, RoundResult* result) {
+// Runs a round of `count` sequences. Returns 0, FAILED or NOT_FINITE.
+CASSANDRA_API int cassandra_engine_round(void* engine, const RoundRequest* requests, int count,
+                                         int stage, RoundResult* results, RoundTimes* times) {
     bool finite = false;
     const bool done = attempt([&] {
-        finite = static_cast<Engine*>(engine)->round(history, position, *request, *result);
+        finite = static_cast<Engine*>(engine)->round(requests, count, static_cast<Stage>(stage),
+                                                     results, *times);
     });
     return !done ? FAILED : finite ? 0 : NOT_FINITE;
+}
+
+// Chooses a token of a row of logits that will be at `position`: writes it and the second best (-1:
+// none) to `found`, and returns the margin between them in logits; NaN if a logit is not below
+// infinity.
+CASSANDRA_API float cassandra_pick(const float* logits, int count, const Sampler* sampler,
+                                   int position, int32_t* found) {
+    float margin = NAN;
+    attempt([&] {
+        Top top = Top::none();
+        for (int at = 0; at < count; ++at) top.add(logits[at], at);
+        std::vector<Ranked> room(filters(*sampler) ? count : 0);
+        const Pick picked =
+            pick(logits, count, top, *sampler, static_cast<uint32_t>(position), room.data());
+        found[0] = picked.token, found[1] = picked.second;
+        margin = margin_of(picked, *sampler);
+    });
+    return margin;
 }
 
 // Returns the last pass's logits [rows with logits, vocabulary], valid until the next pass.
@@ -158,14 +177,14 @@ CASSANDRA_API void cassandra_engine_keep(void* engine, int slot, int position, c
     static_cast<Engine*>(engine)->keep(slot, position, rows, count);
 }
 
-// Starts a sequence: resets the low drafters.
-CASSANDRA_API void cassandra_engine_begin(void* engine) {
-    static_cast<Engine*>(engine)->low().reset();
+// Starts a sequence in a slot: resets its low drafters.
+CASSANDRA_API void cassandra_engine_begin(void* engine, int slot) {
+    static_cast<Engine*>(engine)->low(slot).reset();
 }
 
 // Sets the orders of an n-gram table, from the highest down. Returns false if out of memory.
 CASSANDRA_API int cassandra_engine_set_table(void* engine, const TableOrder* orders, int count) {
-    return attempt([&] { static_cast<Engine*>(engine)->low().set_table(orders, count); });
+    return attempt([&] { static_cast<Engine*>(engine)->set_table(orders, count); });
 }
 
 // Runs a low drafter on `count` tokens, for tests. Writes at most limits->count nodes and returns

@@ -157,7 +157,7 @@ class Engine::Attention {
             const Span span = span_of(group.rows[i]);
             all = {std::min(all.first, span.first), std::max(all.last, span.last)};
         }
-        const View& view = trees_.view;
+        const View& view = trees_.views[group.rows[0]];
         if (view.start <= view.sinks) return {{0, 0}, all};
         return {both(all, {0, view.sinks}), both(all, {view.start, all.last})};
     }

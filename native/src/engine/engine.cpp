@@ -12,8 +12,10 @@ const EngineKernels& engine_kernels() { CASSANDRA_RETURN_BEST(engine_kernels); }
 
 }  // namespace
 
-void RowTrees::begin(int32_t token, int slot, int position) {
+void RowTrees::begin(int32_t token, int slot, int position, const View& view,
+                     const Sampler* sampler) {
     tokens[rows] = token, slots[rows] = slot, starts[rows] = position;
+    views[rows] = view, samplers[rows] = sampler;
     numbers[rows] = depths[rows] = paths[rows][0] = 0;
     ++rows;
 }
@@ -22,6 +24,7 @@ void RowTrees::add(int32_t token, int parent) {
     const int slot = slots[parent], depth = depths[parent] + 1;
     tokens[rows] = token, slots[rows] = slot, starts[rows] = starts[parent], depths[rows] = depth;
     numbers[rows] = static_cast<int32_t>(std::count(slots, slots + rows, slot));
+    views[rows] = views[parent], samplers[rows] = samplers[parent];
     std::copy_n(paths[parent], depth, paths[rows]);
     paths[rows][depth] = numbers[rows];
     ++rows;
@@ -35,7 +38,8 @@ Engine::Engine(const ModelShape& shape, const LayerShape* layers, const Ropes& r
       rope_scales_(ropes.scales, ropes.scales + shape.ropes), embedding_(embedding),
       target_(threads), draft_(threads), layers_(shape.layers + 1),
       cache_(shape.slots, shape.layers, shape.kv_heads, shape.head_size, shape.context),
-      tops_(static_cast<size_t>(threads) * MAX_ROWS), pool_(threads, pin) {
+      tops_(static_cast<size_t>(threads) * PROMPT_ROWS), picks_(PROMPT_ROWS), low_(shape.slots),
+      pool_(threads, pin) {
     const int q = shape.heads * shape.head_size, kv = shape.kv_heads * shape.head_size;
     for (auto [rows, width] : {std::pair{&x_, shape.hidden},
                                {&q_, q},
@@ -48,7 +52,6 @@ Engine::Engine(const ModelShape& shape, const LayerShape* layers, const Ropes& r
                                {&cosines_, shape.ropes * shape.pairs},
                                {&sines_, shape.ropes * shape.pairs}})
         rows->resize(static_cast<size_t>(PROMPT_ROWS) * width);
-    logits_.resize(static_cast<size_t>(MAX_ROWS) * shape.vocabulary);
     for (int thread = 0; thread < threads; ++thread)
         scratch_.push_back(std::make_unique<Scratch>(shape, cache_));
 }
@@ -89,11 +92,11 @@ int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, c
         const int before = std::max(0, count - wanted - done);  // tokens before those with logits
         const int now_rows = std::min({rows, count - done, before + MAX_ROWS});
         const int first_row = std::min(before, now_rows);
-        RowTrees chain;  // each row forms a tree of its own and attends to the positions before it
-        chain.view = view;
+        RowTrees chain;
         for (int row = 0; row < now_rows; ++row)
-            chain.begin(tokens[done + row], 0, position + done + row);
+            chain.begin(tokens[done + row], 0, position + done + row, view);
         open_rows(chain);
+        require_logits(now_rows - first_row);
         pool_.run([&](int thread) { step(thread, chain, pass, first_row); });
         require_source();
         for (int row = first_row; row < now_rows; ++row) {
@@ -119,6 +122,7 @@ bool Engine::run_rows(const PassRow* rows, int count, Pass pass, int wanted, int
             trees.add(row->token, row->parent);
     }
     open_rows(trees);
+    require_logits(wanted);
     pool_.run([&](int thread) { step(thread, trees, pass, count - wanted); });
     require_source();
     for (int row = 0; row < wanted; ++row) {
@@ -129,6 +133,12 @@ bool Engine::run_rows(const PassRow* rows, int count, Pass pass, int wanted, int
     const size_t size = static_cast<size_t>(shape_.vocabulary);
     std::copy_n(logits_.data() + (wanted - drawn) * size, drawn * size, logits);
     return true;
+}
+
+// Make room for the logits of a pass.
+void Engine::require_logits(int rows) {
+    const size_t needed = static_cast<size_t>(rows) * shape_.vocabulary;
+    if (logits_.size() < needed) logits_.resize(needed);
 }
 
 // Make the places of the rows writable.

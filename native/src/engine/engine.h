@@ -10,13 +10,14 @@
 #include "common/pool.h"
 #include "engine/kernels.h"
 #include "engine/low.h"
+#include "engine/noise.h"
 #include "linear/linear.h"
 #include "stream/source.h"
 
 namespace cassandra {
 
-constexpr int MAX_ROWS = 16;           // maximum rows of a pass over trees or with logits
-constexpr int PROMPT_ROWS = kMaxRows;  // maximum rows of a prompt pass
+constexpr int MAX_ROWS = 16;           // maximum rows of a tree, and of logits in forward()
+constexpr int PROMPT_ROWS = kMaxRows;  // maximum rows of a pass
 constexpr int NOT_FINITE = -3;         // a logit is NaN or infinite, so no token is best
 static_assert(MAX_ROWS == 1 + MAX_NODES, "a tree and the token before it fill a pass");
 
@@ -61,16 +62,24 @@ struct View {
 };
 
 // Parts of a round: all of it; only its drafts, returned as nodes; or only the verification of
-// given nodes, whose tokens the caller chooses from the logits before it calls keep.
+// given nodes.
 enum class Stage : int32_t { whole, draft, verify };
 
-// Limits of a round (cassandra_spec.drafting.levels). Also in native/engine_binding.py.
+// One sequence's part of a round, and its limits (cassandra_spec.drafting.levels). Also in
+// native/engine_binding.py.
 struct RoundRequest {
+    const int32_t* history;       // tokens of the sequence, the rows of this round included
+    const int32_t* stops;         // tokens that end drafting
     double skip_draft_threshold;  // low-drafter tokens expected, from which its tree skips a draft
     double min_node_probability;  // of a low drafter's node to be worth its row
+    Sampler sampler;
     float min_margin;          // drafting stops after a token whose top two logits differ by less
     float alternative_margin;  // second-best tokens are verified where the margin is below
-    int32_t budget;            // positions after the first that passes may write
+    int32_t position;          // of the first row
+    int32_t count;             // rows of the history; with more than one nothing is drafted
+    int32_t wanted;            // last ones of them with logits
+    int32_t chooses;           // 1: choose the tokens; 0: the caller does, and then calls keep
+    int32_t budget;            // positions after the last row that passes may write
     int32_t model;             // tokens drafted by the draft view
     int32_t low;               // low drafter's nodes per draft view pass
     int32_t rows;              // nodes to which a verification is filled; 0: the chain alone
@@ -79,13 +88,11 @@ struct RoundRequest {
     int32_t alternatives;      // maximum second-best tokens
     int32_t uses_low;          // 1: run the low drafters
     int32_t slot;              // of the sequence
-    Stage stage;               // part of the round to run
     View view;                 // of passes of the draft view
     int32_t stop_count;
-    const int32_t* stops;  // tokens that end drafting
 };
 
-// Result of a round. Also in native/engine_binding.py.
+// One sequence's result of a round. Also in native/engine_binding.py.
 struct RoundResult {
     int32_t nodes;  // drafted
     int32_t tokens[MAX_ROWS];
@@ -94,11 +101,17 @@ struct RoundResult {
     double confidences[MAX_ROWS];
     int32_t accepted;
     int32_t path[MAX_ROWS];  // accepted nodes
-    int32_t next;            // the token after them
+    int32_t next;            // the token after them; -1 if no logits were wanted
     int32_t stopped;         // 1: a small margin ended the draft view's chain
-    int32_t passes;          // draft view passes
+    int32_t passes;          // draft view passes, the first ones of the round
     int32_t pass_starts[MAX_ROWS];
     int32_t pass_rows[MAX_ROWS];
+    int32_t logits;  // its first row of the verification's logits
+};
+
+// Times of the passes of a round. Also in native/engine_binding.py.
+struct RoundTimes {
+    int32_t passes;
     double pass_seconds[MAX_ROWS];
     double verify_seconds;
 };
@@ -148,25 +161,35 @@ struct PassRow {
     int32_t parent;  // an earlier row of the slot, or ROOT
 };
 
-// The rows of a pass: one tree per participating slot. A row stores its keys and values at the
-// place of its number in the tree, and attends to the rows above it.
+// The rows of a pass: trees, one for each participating slot, or rows in sequence that each begin a
+// tree. A row stores its keys and values at the place of its number in the tree, and attends to the
+// rows above it.
 struct RowTrees {
     int rows = 0;
-    View view;
     int32_t tokens[PROMPT_ROWS];
     int32_t slots[PROMPT_ROWS];
     int32_t starts[PROMPT_ROWS];   // position where the row's tree begins
     int32_t numbers[PROMPT_ROWS];  // number of the row in its tree
     int32_t depths[PROMPT_ROWS];
     int32_t paths[PROMPT_ROWS][MAX_ROWS];  // numbers of the rows above a row, and its own, by depth
+    View views[PROMPT_ROWS];
+    const Sampler* samplers[PROMPT_ROWS];  // null: the top token is chosen
 
     int place(int row) const { return starts[row] + numbers[row]; }
     int position(int row) const { return starts[row] + depths[row]; }
 
-    // Add a row that begins the tree of a slot.
-    void begin(int32_t token, int slot, int position);
+    // Add a row that begins a tree.
+    void begin(int32_t token, int slot, int position, const View& view = {},
+               const Sampler* sampler = nullptr);
     // Add a row below another one.
     void add(int32_t token, int parent);
+};
+
+// The token that follows a row, and the second-best one.
+struct Choice {
+    int32_t token, second;
+    float margin;
+    bool finite;
 };
 
 class Operand;
@@ -207,10 +230,11 @@ class Engine {
     // Copy the keys and values of the first positions of a slot to another slot.
     void copy_positions(int from, int to, int count);
 
-    // Run one round starting with history[position], which was emitted but not yet processed by the
-    // target; all earlier tokens were. Return false if logits are not finite.
-    bool round(const int32_t* history, int position, const RoundRequest& request,
-               RoundResult& result);
+    // Run one round of several sequences. Of each, all tokens before its first row were processed by
+    // the target. Rows of all sequences are at most PROMPT_ROWS, drafts included. A verification
+    // alone reads its nodes from `results`. Return false if logits are not finite.
+    bool round(const RoundRequest* requests, int count, Stage stage, RoundResult* results,
+               RoundTimes& times);
 
     // Logits of the last pass [rows with logits, vocabulary], valid until the next pass.
     const float* logits() const { return logits_.data(); }
@@ -220,8 +244,11 @@ class Engine {
         pool_.run([&](int thread) { keep(thread, slot, position, rows, count); });
     }
 
-    // The low drafters; reset them at the start of a sequence.
-    LowDrafter& low() { return low_; }
+    // The low drafters of a slot; reset them at the start of a sequence.
+    LowDrafter& low(int slot) { return low_[slot]; }
+    void set_table(const TableOrder* orders, int count) {
+        for (LowDrafter& each : low_) each.set_table(orders, count);
+    }
 
     // Return the first thread's seconds in matrix products since the last call; the first call
     // starts counting. No pass may be running.
@@ -238,6 +265,7 @@ class Engine {
   private:
     struct Scratch;  // per thread
 
+    class Part;   // of a round, per thread and sequence
     class Round;  // per thread
 
     void step(int thread, const RowTrees& trees, Pass pass, int first_row);
@@ -269,7 +297,10 @@ class Engine {
                      Operand& operand, const std::vector<float>& norm, const Linear& next);
     void feed_forward(int thread, int rows, Pass pass, const Layer& layer, const Linear& next);
     void head(int thread, int rows, Pass pass, int first_row);
+    void choose(int thread, const RowTrees& trees, int first_row);
+    void require_logits(int rows);
     Top best(int row) const;
+    Choice choice(const RowTrees& trees, int first_row, int row) const;
     void rotate(float* head, int row, int layer) const;
 
     const Streams& streams(Pass pass) const { return pass == Pass::draft ? draft_ : target_; }
@@ -287,10 +318,11 @@ class Engine {
     std::vector<std::unique_ptr<Scratch>> scratch_;
     // Shared by the threads, one row each: written in parts, read after a barrier.
     std::vector<float> x_, q_, k_, v_, attended_, gate_, up_, product_;
-    std::vector<float> logits_;           // [MAX_ROWS, vocabulary]
+    std::vector<float> logits_;           // [rows with logits, vocabulary]
     std::vector<float> cosines_, sines_;  // [ropes, PROMPT_ROWS, pairs]
-    std::vector<Top> tops_;               // [threads, MAX_ROWS]
-    LowDrafter low_;
+    std::vector<Top> tops_;               // [threads, PROMPT_ROWS]
+    std::vector<Pick> picks_;             // [PROMPT_ROWS], of sampled rows
+    std::vector<LowDrafter> low_;         // by slot
     bool timed_ = false;  // true once products are timed
     double product_seconds_ = 0.0;
     Pool pool_;

@@ -2,32 +2,106 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "engine/scratch.h"
 
 namespace cassandra {
 
-// A round, run by every thread with the same result.
-class Engine::Round {
+// One sequence's part of a round, computed by every thread with the same result.
+class Engine::Part {
   public:
-    Round(Engine& engine, int thread, const int32_t* history, int position,
-          const RoundRequest& request)
-        : engine_(engine), thread_(thread), position_(position), request_(request),
-          recent_(std::min(position + 1, REACH)), most_(std::min(request.model, request.budget)) {
-        std::copy_n(history + position + 1 - recent_, recent_, tail_);
+    Part(Engine& engine, const RoundRequest& request)
+        : engine_(engine), request_(request), drafts_(request.count == 1 && request.wanted == 1),
+          recent_(std::min(request.position + 1, REACH)),
+          most_(drafts_ ? std::min(request.model, request.budget) : 0) {
+        std::copy_n(request.history + request.position + 1 - recent_, recent_, tail_);
     }
 
-    // Return false if logits are not finite.
-    bool run(const RoundResult& given) {
-        if (request_.stage == Stage::verify) {
-            for (count_ = 0; count_ < given.nodes; ++count_)
-                nodes_[count_] = {given.tokens[count_], given.parents[count_],
-                                  given.confidences[count_],
-                                  static_cast<Source>(given.sources[count_])};
-        } else if (!draft()) {
-            return false;
+    void give(const RoundResult& given) {
+        for (count_ = 0; count_ < given.nodes; ++count_)
+            nodes_[count_] = {given.tokens[count_], given.parents[count_],
+                              given.confidences[count_],
+                              static_cast<Source>(given.sources[count_])};
+    }
+
+    // Take a low drafter's tree instead of a chain if it is the better draft, or the only one.
+    void begin() {
+        if (!drafts_ || (most_ > 0 && !std::isfinite(request_.skip_draft_threshold))) return;
+        const int tree = std::min(request_.tree, request_.budget);
+        count_ = low_tree(tree, tree, request_.min_node_probability, nodes_);
+        double promised = 1.0;
+        for (int i = 0; i < count_; ++i) promised += nodes_[i].confidence;
+        direct_ = most_ == 0 || promised >= request_.skip_draft_threshold;
+        if (!direct_) count_ = 0;
+    }
+
+    bool goes_on() const { return drafted_ < most_ && !direct_ && !ended_ && !stopped_; }
+
+    // Add the rows of the next draft view pass.
+    void add_draft(RowTrees& rows) {
+        start_ = drafted_;
+        size_ = low_tree(std::min(request_.low, request_.budget - drafted_), most_ - drafted_ - 1,
+                         0.0, tree_);
+        add_tree(rows, tail_[recent_ + drafted_ - 1], request_.position + start_, tree_, size_);
+    }
+
+    // Append the tokens that the pass drafted. Return false if logits are not finite.
+    bool take_draft(int thread, const RowTrees& rows) {
+        int32_t path[MAX_ROWS];
+        int kept = 0;
+        for (int row = 0;;) {
+            const Choice choice = engine_.choice(rows, 0, first_ + row);
+            if (!choice.finite) return false;
+            add(choice);
+            const int below = goes_on() ? child(tree_, size_, row, choice.token) : 0;
+            if (!below) break;
+            path[kept++] = row = below;
         }
-        return request_.stage == Stage::draft || verify();
+        engine_.keep(thread, request_.slot, request_.position + start_, path, kept);
+        starts_[passes_] = start_;
+        rows_[passes_++] = 1 + size_;
+        return true;
+    }
+
+    // Complete the nodes: the chain, alternatives, and a low drafter's tree below its end.
+    void end_draft() {
+        if (!drafts_ || direct_) return;
+        const int rows = std::min(request_.rows, request_.budget);
+        for (int at = 0; at < drafted_; ++at)
+            nodes_[count_++] = {tail_[recent_ + at], at - 1, margins_[at], Source::view};
+        add_alternatives(rows);
+        if (!ended_) add_tail(rows - count_);
+    }
+
+    // Add the rows of the verification that need no logits.
+    void add_silent(RowTrees& rows) const {
+        for (int at = 0; at < request_.count - request_.wanted; ++at) add_row(rows, at);
+    }
+
+    // Add the rows with logits.
+    void add_verified(RowTrees& rows, int silent) {
+        first_ = rows.rows - silent;
+        if (drafts_)
+            return add_tree(rows, tail_[recent_ - 1], request_.position, nodes_, count_, silent);
+        for (int at = request_.count - request_.wanted; at < request_.count; ++at)
+            add_row(rows, at);
+    }
+
+    // Choose the tokens, if the caller does not. Return false if logits are not finite.
+    bool take_verified(int thread, const RowTrees& rows, int silent) {
+        const int wanted = drafts_ ? count_ + 1 : request_.wanted;
+        for (int row = 0; row < wanted; ++row)
+            if (!engine_.best(first_ + row).finite) return false;
+        if (!request_.wanted || !request_.chooses) return true;
+        for (int row = drafts_ ? 0 : wanted - 1;;) {
+            next_ = engine_.choice(rows, silent, first_ + row).token;
+            const int below = drafts_ ? child(nodes_, count_, row, next_) : 0;
+            if (!below) break;
+            path_[accepted_++] = row = below;
+        }
+        engine_.keep(thread, request_.slot, request_.position, path_, accepted_);
+        return true;
     }
 
     void write(RoundResult& result) const {
@@ -46,83 +120,53 @@ class Engine::Round {
         result.passes = passes_;
         std::copy_n(starts_, passes_, result.pass_starts);
         std::copy_n(rows_, passes_, result.pass_rows);
-        std::copy_n(seconds_, passes_, result.pass_seconds);
-        result.verify_seconds = verify_seconds_;
+        result.logits = first_;
+    }
+
+    // Let the low drafters learn the target's top tokens after the verified rows.
+    void observe() const {
+        if (!request_.uses_low || !drafts_) return;
+        LowDrafter& low = engine_.low(request_.slot);
+        for (int row = 0; row <= count_; ++row) {
+            const Top top = engine_.best(first_ + row);
+            const int32_t* end = std::find(top.index, top.index + BEST, -1);
+            low.observe(row ? nodes_[row - 1].token : request_.history[request_.position],
+                        top.index, static_cast<int>(end - top.index));
+        }
     }
 
   private:
-    // Draft nodes. Return false if logits are not finite.
-    bool draft() {
-        const int rows = std::min(request_.rows, request_.budget);
-        if (most_ == 0 || std::isfinite(request_.skip_draft_threshold)) {
-            const int tree = std::min(request_.tree, request_.budget);
-            count_ = low_tree(tree, tree, request_.min_node_probability, nodes_);
-            double promised = 1.0;
-            for (int i = 0; i < count_; ++i) promised += nodes_[i].confidence;
-            if (most_ == 0 || promised >= request_.skip_draft_threshold) return true;
-            count_ = 0;
-        }
-        while (goes_on())
-            if (!extend()) return false;
-        for (int at = 0; at < drafted_; ++at)
-            nodes_[count_++] = {token(at), at - 1, margins_[at], Source::view};
-        add_alternatives(rows);
-        if (!ended_) add_tail(rows - count_);
-        return true;
+    const Sampler* sampler() const {
+        return request_.sampler.temperature > 0.0 ? &request_.sampler : nullptr;
     }
 
-    int32_t token(int at) const { return tail_[recent_ + at]; }
-    bool goes_on() const { return drafted_ < most_ && !ended_ && !stopped_; }
+    void add_row(RowTrees& rows, int at) const {
+        rows.begin(request_.history[request_.position + at], request_.slot,
+                   request_.position + at, {}, request_.chooses ? sampler() : nullptr);
+    }
 
     int low_tree(int count, int depth, double min_probability, TreeNode* out) const {
         if (!request_.uses_low) return 0;
         const TreeLimits limits = {count,           request_.branches, depth,
                                    min_probability, request_.stops,    request_.stop_count};
-        return engine_.low_.tree(tail_, recent_ + drafted_, limits, out);
+        return engine_.low(request_.slot).tree(tail_, recent_ + drafted_, limits, out);
     }
 
-    // Run one draft view pass and append the tokens that it drafts.
-    bool extend() {
-        const double begun = now();
-        const int start = drafted_;
-        TreeNode tree[MAX_ROWS];
-        const int count = low_tree(std::min(request_.low, request_.budget - drafted_),
-                                   most_ - drafted_ - 1, 0.0, tree);
-        const int32_t pending = tail_[recent_ + drafted_ - 1];
-        RowTrees rows = rows_of(pending, position_ + start, tree, count);
-        rows.view = request_.view;
-        engine_.step(thread_, rows, Pass::draft, 0);
-        int32_t path[MAX_ROWS];
-        int kept = 0;
-        for (int row = 0;;) {
-            const Top top = engine_.best(row);
-            if (!top.finite) return false;
-            add(top);
-            const int below = goes_on() ? child(tree, count, row, top.index[0]) : 0;
-            if (!below) break;
-            path[kept++] = row = below;
-        }
-        engine_.keep(thread_, request_.slot, position_ + start, path, kept);
-        starts_[passes_] = start;
-        rows_[passes_] = rows.rows;
-        seconds_[passes_++] = now() - begun;
-        return true;
-    }
-
-    void add(const Top& top) {
-        margins_[drafted_] = top.margin();
-        second_[drafted_] = top.index[1];
-        tail_[recent_ + drafted_++] = top.index[0];
-        stopped_ = !(top.margin() >= request_.min_margin);
+    void add(const Choice& choice) {
+        margins_[drafted_] = choice.margin;
+        second_[drafted_] = choice.second;
+        tail_[recent_ + drafted_++] = choice.token;
+        stopped_ = !(choice.margin >= request_.min_margin);
         const TreeLimits limits = {0, 0, 0, 0.0, request_.stops, request_.stop_count};
-        ended_ = limits.stops_after(top.index[0]);
+        ended_ = limits.stops_after(choice.token);
     }
 
     // Add the second-best tokens with the smallest margins.
     void add_alternatives(int rows) {
         int order[MAX_ROWS], unsure = 0;
         for (int at = 0; at < drafted_; ++at)
-            if (margins_[at] < request_.alternative_margin) order[unsure++] = at;
+            if (margins_[at] < request_.alternative_margin && second_[at] >= 0)
+                order[unsure++] = at;
         std::stable_sort(order, order + unsure,
                          [&](int a, int b) { return margins_[a] < margins_[b]; });
         const int most = std::min({request_.alternatives, rows - count_, unsure});
@@ -144,28 +188,14 @@ class Engine::Round {
         }
     }
 
-    bool verify() {
-        const double begun = now();
-        verified_ = rows_of(tail_[recent_ - 1], position_, nodes_, count_);
-        engine_.step(thread_, verified_, Pass::target, 0);
-        for (int row = 0; row <= count_; ++row)
-            if (!engine_.best(row).finite) return false;
-        for (int row = 0; request_.stage == Stage::whole;) {
-            next_ = engine_.best(row).index[0];
-            const int below = child(nodes_, count_, row, next_);
-            if (!below) break;
-            path_[accepted_++] = row = below;
-        }
-        engine_.keep(thread_, request_.slot, position_, path_, accepted_);
-        verify_seconds_ = now() - begun;
-        return true;
-    }
-
-    RowTrees rows_of(int32_t pending, int position, const TreeNode* nodes, int count) const {
-        RowTrees rows;
-        rows.begin(pending, request_.slot, position);
-        for (int i = 0; i < count; ++i) rows.add(nodes[i].token, nodes[i].parent + 1);
-        return rows;
+    void add_tree(RowTrees& rows, int32_t pending, int position, const TreeNode* nodes, int count,
+                  int silent = -1) {
+        const int first = rows.rows;
+        const bool drafting = silent < 0;
+        if (drafting) first_ = first;
+        rows.begin(pending, request_.slot, position, drafting ? request_.view : View{},
+                   drafting || request_.chooses ? sampler() : nullptr);
+        for (int i = 0; i < count; ++i) rows.add(nodes[i].token, first + nodes[i].parent + 1);
     }
 
     // Return the child row of a row with this token, or 0.
@@ -176,47 +206,124 @@ class Engine::Round {
     }
 
     Engine& engine_;
-    const int thread_, position_;
     const RoundRequest& request_;
+    const bool drafts_;
     const int recent_, most_;
     int32_t tail_[REACH + MAX_ROWS];  // last tokens of the context, then the chain
     int drafted_ = 0;                 // length of the chain
     float margins_[MAX_ROWS];
     int32_t second_[MAX_ROWS];
-    bool ended_ = false, stopped_ = false;
+    bool direct_ = false, ended_ = false, stopped_ = false;
+    TreeNode tree_[MAX_ROWS];  // below the chain in the current draft view pass
+    int size_ = 0, start_ = 0;
     TreeNode nodes_[MAX_ROWS];
     int count_ = 0;
-    RowTrees verified_;
+    int first_ = 0;           // its first row with logits in the current pass
     int32_t path_[MAX_ROWS];  // rows
     int accepted_ = 0;
-    int32_t next_ = 0;
+    int32_t next_ = -1;
     int passes_ = 0;
     int32_t starts_[MAX_ROWS], rows_[MAX_ROWS];
-    double seconds_[MAX_ROWS];
-    double verify_seconds_ = 0.0;
 };
 
-bool Engine::round(const int32_t* history, int position, const RoundRequest& request,
-                   RoundResult& result) {
-    if (request.uses_low) low_.extend(history, position + 1);
-    cache_.open(request.slot, position, position + 1 + std::min(request.budget, MAX_ROWS - 1));
-    const RoundResult given = result;
+// A round, run by every thread.
+class Engine::Round {
+  public:
+    Round(Engine& engine, int thread, const RoundRequest* requests, int count)
+        : engine_(engine), thread_(thread) {
+        parts_.reserve(count);
+        drafting_.reserve(count);
+        for (int at = 0; at < count; ++at) parts_.emplace_back(engine, requests[at]);
+    }
+
+    // Return false if logits are not finite.
+    bool run(Stage stage, const RoundResult* given) {
+        if (stage != Stage::verify) {
+            if (!draft()) return false;
+        } else {
+            for (size_t at = 0; at < parts_.size(); ++at) parts_[at].give(given[at]);
+        }
+        return stage == Stage::draft || verify();
+    }
+
+    void write(RoundResult* results, RoundTimes& times) const {
+        for (size_t at = 0; at < parts_.size(); ++at) parts_[at].write(results[at]);
+        times = times_;
+    }
+
+    void observe() const {
+        for (const Part& part : parts_) part.observe();
+    }
+
+  private:
+    bool draft() {
+        for (Part& part : parts_) part.begin();
+        const auto goes_on = [](const Part& part) { return part.goes_on(); };
+        while (std::any_of(parts_.begin(), parts_.end(), goes_on))
+            if (!extend()) return false;
+        for (Part& part : parts_) part.end_draft();
+        return true;
+    }
+
+    // Run one draft view pass over all chains that go on.
+    bool extend() {
+        const double begun = now();
+        RowTrees rows;
+        drafting_.clear();
+        for (Part& part : parts_)
+            if (part.goes_on()) drafting_.push_back(&part);
+        for (Part* part : drafting_) part->add_draft(rows);
+        engine_.step(thread_, rows, Pass::draft, 0);
+        for (Part* part : drafting_)
+            if (!part->take_draft(thread_, rows)) return false;
+        times_.pass_seconds[times_.passes++] = now() - begun;
+        return true;
+    }
+
+    bool verify() {
+        const double begun = now();
+        RowTrees rows;
+        for (const Part& part : parts_) part.add_silent(rows);
+        const int silent = rows.rows;
+        for (Part& part : parts_) part.add_verified(rows, silent);
+        engine_.step(thread_, rows, Pass::target, silent);
+        for (Part& part : parts_)
+            if (!part.take_verified(thread_, rows, silent)) return false;
+        times_.verify_seconds = now() - begun;
+        return true;
+    }
+
+    Engine& engine_;
+    const int thread_;
+    std::vector<Part> parts_;
+    std::vector<Part*> drafting_;  // in the current draft view pass
+    RoundTimes times_{};
+};
+
+bool Engine::round(const RoundRequest* requests, int count, Stage stage, RoundResult* results,
+                   RoundTimes& times) {
+    int rows = 0;
+    for (const RoundRequest* each = requests; each < requests + count; ++each) {
+        const int drafts = each->count == 1 ? std::min(each->budget, MAX_ROWS - 1) : 0;
+        if (each->uses_low && each->count == 1)
+            low(each->slot).extend(each->history, each->position + 1);
+        cache_.open(each->slot, each->position, each->position + each->count + drafts);
+        rows += each->count + drafts;
+        if (filters(each->sampler))
+            for (auto& own : scratch_) own->ranked.resize(shape_.vocabulary);
+    }
+    require_logits(std::min(rows, PROMPT_ROWS));
+    std::vector<Round> rounds;
+    for (int thread = 0; thread < threads(); ++thread)
+        rounds.emplace_back(*this, thread, requests, count);
     bool finite = true;
     pool_.run([&](int thread) {
-        Round round(*this, thread, history, position, request);
-        const bool good = round.run(given);
-        if (thread) return;
-        finite = good;
-        round.write(result);
+        const bool good = rounds[thread].run(stage, results);
+        if (!thread) finite = good;
     });
     require_source();
-    if (request.stage == Stage::draft) return finite;
-    for (int row = 0; finite && request.uses_low && row <= result.nodes; ++row) {
-        const Top top = best(row);
-        const int32_t* end = std::find(top.index, top.index + BEST, -1);
-        low_.observe(row ? result.tokens[row - 1] : history[position], top.index,
-                     static_cast<int>(end - top.index));
-    }
+    if (finite && stage != Stage::draft) rounds[0].observe();
+    rounds[0].write(results, times);
     return finite;
 }
 

@@ -97,6 +97,7 @@ struct Engine::Scratch {
     std::vector<float> normed;       // [PROMPT_ROWS, hidden]
     std::vector<float> query;        // of one head
     AttentionRoom attention;
+    std::vector<Ranked> ranked;  // [vocabulary] once a filter needs it
 };
 
 }  // namespace cassandra

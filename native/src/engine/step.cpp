@@ -188,7 +188,7 @@ void Engine::head(int thread, int rows, Pass pass, int first_row) {
         if (shape_.logit_divisor != 1.0f)
             for (int i = first; i < last; ++i) logits[i] /= shape_.logit_divisor;
         if (shape_.logit_cap > 0.0f) kernels_.cap(logits + first, last - first, shape_.logit_cap);
-        tops_[thread * MAX_ROWS + row] = kernels_.top(logits + first, last - first, first);
+        tops_[thread * PROMPT_ROWS + row] = kernels_.top(logits + first, last - first, first);
     }
     pool_.barrier();
 }
@@ -197,11 +197,36 @@ void Engine::head(int thread, int rows, Pass pass, int first_row) {
 Top Engine::best(int row) const {
     Top found = tops_[row];
     for (int thread = 1; thread < threads(); ++thread) {
-        const Top& other = tops_[thread * MAX_ROWS + row];
+        const Top& other = tops_[thread * PROMPT_ROWS + row];
         found.finite = found.finite && other.finite;
         for (int i = 0; i < BEST; ++i) found.add(other.value[i], other.index[i]);
     }
     return found;
+}
+
+// Choose the tokens after the sampled rows, each by one thread. Ends with a barrier if there are any.
+void Engine::choose(int thread, const RowTrees& trees, int first_row) {
+    const auto* first = trees.samplers + first_row;
+    const auto* last = trees.samplers + trees.rows;
+    if (std::find_if(first, last, [](const Sampler* each) { return each != nullptr; }) == last)
+        return;
+    const int wanted = trees.rows - first_row;
+    for (int row = thread; row < wanted; row += threads())
+        if (first[row])
+            picks_[row] = pick(&logits_[static_cast<size_t>(row) * shape_.vocabulary],
+                               shape_.vocabulary, best(row), *first[row],
+                               static_cast<uint32_t>(trees.position(first_row + row) + 1),
+                               scratch_[thread]->ranked.data());
+    pool_.barrier();
+}
+
+// Return the token that follows a row, counted from the first row with logits.
+Choice Engine::choice(const RowTrees& trees, int first_row, int row) const {
+    const Top top = best(row);
+    const Sampler* sampler = trees.samplers[first_row + row];
+    if (!sampler) return {top.index[0], top.index[1], top.margin(), top.finite};
+    const Pick& picked = picks_[row];
+    return {picked.token, picked.second, margin_of(picked, *sampler), top.finite};
 }
 
 // Run a pass. All threads call this; logits of the rows from first_row on are complete when it
@@ -222,7 +247,9 @@ void Engine::step(int thread, const RowTrees& trees, Pass pass, int first_row) {
                     layer.matrices[SLOT_GATE].of(pass));
         feed_forward(thread, rows, pass, layer, layers_[index + 1].matrices[0].of(pass));
     }
-    if (first_row < rows) head(thread, rows, pass, first_row);
+    if (first_row == rows) return;
+    head(thread, rows, pass, first_row);
+    choose(thread, trees, first_row);
 }
 
 }  // namespace cassandra

@@ -1,6 +1,6 @@
-"""Sampled replies of the native engine: the rounds of :mod:`cassandra_spec.drafting.loop`.
+"""Sampled replies of the native engine by Eq. 1 (:mod:`cassandra_spec.drafting.sessions`).
 
-The engine runs the passes; Python draws the tokens and accepts drafted ones by Eq. 1.
+The engine runs passes over chains; Python draws the tokens and accepts drafted ones.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from cassandra_spec.drafting import (
     Score,
     Settings,
     decode,
+    never,
 )
-from cassandra_spec.drafting.low import Candidates
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.engine import Engine
 
@@ -79,25 +79,24 @@ def _tokens(pending: int, nodes: Sequence[Node]) -> list[int]:
     return [pending, *(node.token for node in nodes)]
 
 
-def sampled_rounds(
+def rejecting_rounds(
     engine: Engine,
     prompt: Sequence[int],
     settings: Settings,
     counters: Counters,
     *,
-    ends: Callable[[int], bool] = lambda token: False,
-    table: Candidates | None = None,
+    ends: Callable[[int], bool] = never,
     scores: list[Score] | None = None,
 ) -> Iterator[list[int]]:
-    """Yield the tokens of a sampled reply, like :meth:`Engine.rounds`, by ``settings.sampling``.
+    """Yield the tokens of a sampled reply, like :meth:`Engine.rounds`, by Eq. 1.
 
-    Drafts are chains, verified by Eq. 1. An adaptive gamma counts bytes, not seconds. Raises
-    :class:`CassandraError` like :meth:`Engine.rounds`.
+    Drafts are chains. An adaptive gamma counts bytes, not seconds. Raises :class:`CassandraError`
+    like :meth:`Engine.rounds`.
     """
     engine.require_room(prompt, settings)
     engine.require_drafts(settings)
     passes = _Chains(engine, settings.draft_cache)
-    asked: dict[str, Any] = {"ends": ends, "table": table, "scores": scores}
+    asked: dict[str, Any] = {"ends": ends, "table": engine.table, "scores": scores}
     for emitted in decode(passes, prompt, settings, counters, **asked):
         for kind, seconds in passes.seconds.items():
             name = f"{kind}_seconds"
