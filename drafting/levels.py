@@ -40,7 +40,7 @@ class Choice:
     """Next-token choice from one row of the draft view."""
 
     token: int
-    second: int  # second-best token; -1: none
+    second: int  # second-best token; none if the margin is infinite
     margin: float  # by which the best exceeds the second-best, in logits
     distribution: Probabilities | None = None  # distribution the token was drawn from [vocabulary]
 
@@ -210,9 +210,7 @@ class _Chain:
         ]
         limit = self._settings.levels.alternative_margin
         unsure = sorted(
-            (choice.margin, at)
-            for at, choice in enumerate(self.choices)
-            if choice.margin < limit and choice.second >= 0
+            (choice.margin, at) for at, choice in enumerate(self.choices) if choice.margin < limit
         )
         for margin, at in unsure[: max(min(alternatives, rows - len(nodes)), 0)]:
             nodes.append(Node(self.choices[at].second, at - 1, margin, ALTERNATIVES))

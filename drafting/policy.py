@@ -339,7 +339,7 @@ class Planner:
     ) -> _Prices:
         count, most = len(gains), max(each.max_nodes for each in gains)
         points = 1 + most * min(count, 2)  # of one sequence: every number of rows
-        rows = beside + np.unique(np.linspace(count, count * (1 + most), points).astype(int))
+        rows = beside + np.unique(np.linspace(count, count * (1 + most), points).round())
         verify = np.array([self.costs.verify(positions, int(each)) for each in rows])
         drafts = {}
         for low in sorted({0, *(each.low for each in gains if each.models)}):
@@ -499,21 +499,21 @@ class _JointPlan:
     def _needed(self, at: int, chosen: Plan, verify_tree: float) -> tuple[float, float]:
         """Return the tokens that a tree has to exceed, and the rate of tokens per cost.
 
-        They are those of the plan whose rows are all filled, in vain, if it fills them.
+        They are those of the plan whose rows are all filled, in vain, if that rate is lower.
         """
-        gains = self._gains[at]
-        limit = gains.all_rows(chosen.model) if gains.fills else chosen.rows
-        every = np.arange(self._most + 1.0)[None].repeat(self._count, axis=0)
-        ends = self._chains.nodes(every) if gains.fills else self._ends
-        others = self._others()
-        place, last = (at, limit, chosen.model - 1), (at, chosen.rows, chosen.model - 1)
-        verifying = float(self._verifying(others, ends)[place])
-        tokens = float(self._worth[place])
-        now = float(self._verifying(others, self._ends)[last])
-        others_tokens = self._prices.plain + float(self._tokens.sum() - self._tokens[at])
-        rate = min(self.rate, (others_tokens + tokens) / (self._cost - now + verifying))
-        spent = verifying - verify_tree + float(self._drafting[at])
-        return tokens - rate * spent, rate
+        last = at, chosen.rows, chosen.model - 1
+        verifying = float(self._verifying(self._others(), self._ends)[last])
+        tokens, rate = float(self._tokens[at]), self.rate
+        if self._gains[at].fills:
+            every = np.arange(self._most + 1.0)[None].repeat(self._count, axis=0)
+            filled = at, self._gains[at].all_rows(chosen.model), chosen.model - 1
+            cost = float(self._verifying(self._others(), self._chains.nodes(every))[filled])
+            more = float(self._worth[filled])
+            total = self._prices.plain + float(self._tokens.sum()) - tokens + more
+            lower = total / (self._cost - verifying + cost)
+            if lower < rate:
+                verifying, tokens, rate = cost, more, lower
+        return tokens - rate * (verifying - verify_tree + float(self._drafting[at])), rate
 
     def _best_tree(self, gains: Gains, verify: _Floats) -> int:
         """Return the low drafter's tree size with the most tokens per cost; 0 if no tree pays."""

@@ -326,7 +326,7 @@ def round_request(
         count=part.count,
         wanted=part.wanted,
         chooses=not part.needs_logits,
-        budget=min(part.budget, MAX_GAMMA),
+        budget=part.budget,
         model=plan.model,
         low=min(plan.low, MAX_GAMMA),
         rows=min(plan.rows, MAX_GAMMA),

@@ -322,7 +322,7 @@ class Passes(LoadedModel):
         """Raise :class:`CassandraError` if this engine does not support the settings in rounds."""
         if settings.rejects:
             raise CassandraError(
-                "acceptance must be noise in the engine's own rounds, not rejection"
+                "acceptance must be noise in the engine's rounds, not rejection"
             )
         self.require_drafts(settings)
 

@@ -99,7 +99,7 @@ def pick(logits: NDArray[np.float32], sampling: Sampling, seed: int, position: i
     if sampling.temperature:
         scale = max(sampling.temperature, 1.0)
         noise = gumbel(seed, position, len(logits)) * min(sampling.temperature, 1.0)
-        scores = scores / scale + noise
+        scores = scores * (1 / scale) + noise
         if sampling.filters:
             scores[distribution(logits, sampling) == 0] = -np.inf
     token = int(scores.argmax())

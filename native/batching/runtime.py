@@ -108,8 +108,8 @@ class EngineRuntime:
     ) -> tuple[int, int]:
         """Claim a slot for a prompt; return it and the number of prompt tokens cached in it."""
         engine = self._engine
-        engine.require_rounds(settings)
         engine.require_room(prompt, settings)
+        engine.require_rounds(settings)
         known = prompt[:1] if settings.prompt_logprobs else prompt
         slot, cached = self._slots.claim(known, running)
         history = np.zeros(engine.context + 1, np.int32)
@@ -135,9 +135,9 @@ class EngineRuntime:
 
     def share(self, waiting: Mapping[int, int]) -> tuple[dict[int, int], int]:
         """Return the number of tokens to read of each slot, and the maximum nodes of drafts."""
-        budget = min(PROMPT_ROWS // len(waiting) - 1, MAX_GAMMA)
+        budget = PROMPT_ROWS // len(waiting) - 1
         decoding = sum(count == 1 for count in waiting.values())
-        free = PROMPT_ROWS - decoding * (1 + budget)
+        free = PROMPT_ROWS - decoding * (1 + min(budget, MAX_GAMMA))
         free = min(free, PROMPT_SHARE) if decoding else free
         counts, prompts = dict.fromkeys(waiting, 1), len(waiting) - decoding
         free -= prompts

@@ -16,9 +16,9 @@ from cassandra_spec.drafting import (
     ProcessorState,
     Score,
     Settings,
-    draw,
     probabilities,
 )
+from cassandra_spec.drafting.choice.noise import gumbel
 
 PENALTIES = Penalties(frequency=0.7, presence=1.1)
 BIAS = Bias(((7, 3.0), (30, -100.0), (5, 0.5)))
@@ -65,8 +65,7 @@ def naive_reply(
     One token after another, each from the row after all before it, by processors that begin anew
     and take the whole reply so far.
     """
-    random, reply = np.random.default_rng(settings.seed), list[int]()
-    scores = []
+    reply, scores = list[int](), list[Score]()
     while len(reply) < settings.max_tokens and not set(reply) & settings.stop_tokens:
         raw = logits_after([*prompt, *reply])
         row = raw.copy()
@@ -75,16 +74,20 @@ def naive_reply(
             for token in reply:
                 state.advance(token)
             state.apply(row)
-        reply.append(_chosen(row, settings, random))
+        reply.append(naive_token(row, settings, len(prompt) + len(reply)))
         scores.append(naive_score(raw, reply[-1], settings.logprobs or 0))
     return reply, scores
 
 
-def _chosen(row: NDArray[np.float32], settings: Settings, random: np.random.Generator) -> int:
-    if settings.sampling.temperature == 0:
+def naive_token(row: NDArray[np.float32], settings: Settings, position: int) -> int:
+    """Return the allowed token with the largest logit plus temperature times noise."""
+    sampling = settings.sampling
+    if sampling.temperature == 0:
         return int(row.argmax())
     finite = np.where(row == -np.inf, np.float32(-1e30), row)
-    return draw(probabilities(finite[None], settings.sampling)[0], random)
+    allowed = np.flatnonzero(probabilities(finite[None], sampling)[0])
+    noise = gumbel(settings.seed or 0, position, len(row))
+    return max(allowed.tolist(), key=lambda at: float(row[at]) / sampling.temperature + noise[at])
 
 
 def naive_score(row: NDArray[np.float32], token: int, count: int) -> Score:

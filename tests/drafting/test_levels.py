@@ -295,8 +295,8 @@ def test_no_more_nodes_than_the_budget() -> None:
         assert propose(Plan(model=3, low=3, rows=7), budget=0).passes == ()
 
 
-def test_under_sampling_there_are_chains_alone() -> None:
-    asked = Settings(sampling=Sampling(temperature=1.0))
+def test_for_acceptance_by_eq_1_there_are_chains_alone() -> None:
+    asked = Settings(sampling=Sampling(temperature=1.0), acceptance="rejection")
     found = propose(Plan(model=2, low=3, rows=6), asked)
     assert found.is_chain
     assert len(found.nodes) == 6
@@ -307,9 +307,9 @@ def test_the_tail_of_a_sampled_chain_is_certain() -> None:
         def choose(self, row: int, position: int) -> Choice:
             half = [0.0] * 10
             half[1] = half[2] = 0.5
-            return dataclasses.replace(super().choose(row), distribution=np.array(half))
+            return dataclasses.replace(super().choose(row, position), distribution=np.array(half))
 
-    asked = Settings(sampling=Sampling(temperature=1.0))
+    asked = Settings(sampling=Sampling(temperature=1.0), acceptance="rejection")
     drafter = LevelDrafter(
         LowDrafter(Count()), Drawing(counting, [5]), FixedPolicy(Plan(2, 0, 4)), asked
     )

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
@@ -151,42 +151,42 @@ def test_a_size_that_was_slow_once_is_tried_again_soon() -> None:
 def warm() -> MeasuredSeconds:
     """Return costs after the first round, which they ignore."""
     costs = MeasuredSeconds()
-    costs.observe(drafted(1, 1, draft=90.0, verify=90.0))
+    costs.observe([0], [drafted(1, 1, draft=90.0, verify=90.0)])
     return costs
 
 
 def test_a_first_draft_is_averaged_with_the_guess() -> None:
     """At most twice the guess counts."""
     costs = warm()
-    costs.observe(drafted(1, 1, draft=50.0, verify=1.05))
-    assert costs.draft(0, 1) == pytest.approx((0.4 + 0.8) / 2)
+    costs.observe([0], [drafted(1, 1, draft=50.0, verify=1.05)])
+    assert costs.draft([0], 1) == pytest.approx((0.4 + 0.8) / 2)
     costs = warm()
-    costs.observe(drafted(1, 1, draft=0.2, verify=1.05))
-    assert costs.draft(0, 1) == pytest.approx((0.4 + 0.2) / 2)
+    costs.observe([0], [drafted(1, 1, draft=0.2, verify=1.05)])
+    assert costs.draft([0], 1) == pytest.approx((0.4 + 0.2) / 2)
 
 
 def test_a_first_draft_that_was_slow_is_forgotten_soon() -> None:
     costs = warm()
-    costs.observe(with_rows(4, draft=0.9))
-    assert costs.draft(0, 4) > 0.6
+    costs.observe([0], [with_rows(4, draft=0.9)])
+    assert costs.draft([0], 4) > 0.6
     for _ in range(9):
-        costs.observe(drafted(2, 2, draft=0.2, verify=1.1))
-    assert costs.draft(0, 4) < 0.3
+        costs.observe([0], [drafted(2, 2, draft=0.2, verify=1.1)])
+    assert costs.draft([0], 4) < 0.3
 
 
 def test_a_second_time_counts_as_much_as_a_doubted_first() -> None:
     costs = warm()
-    costs.observe(drafted(1, 1, draft=50.0, verify=1.05))
-    costs.observe(drafted(1, 1, draft=0.2, verify=1.05))
-    assert costs.draft(0, 1) == pytest.approx(((0.4 + 0.8) / 2 + 0.2) / 2)
-    costs.observe(drafted(1, 1, draft=0.3, verify=1.05))
-    assert costs.draft(0, 1) == pytest.approx(0.4 + 0.1 * (0.3 - 0.4))
+    costs.observe([0], [drafted(1, 1, draft=50.0, verify=1.05)])
+    costs.observe([0], [drafted(1, 1, draft=0.2, verify=1.05)])
+    assert costs.draft([0], 1) == pytest.approx(((0.4 + 0.8) / 2 + 0.2) / 2)
+    costs.observe([0], [drafted(1, 1, draft=0.3, verify=1.05)])
+    assert costs.draft([0], 1) == pytest.approx(0.4 + 0.1 * (0.3 - 0.4))
 
 
 def test_a_new_process_does_not_believe_what_is_doubted() -> None:
     costs = warm()
-    costs.observe(with_rows(4, draft=0.9))
-    costs.observe(drafted(1, 1, draft=0.2, verify=1.0))
+    costs.observe([0], [with_rows(4, draft=0.9)])
+    costs.observe([0], [drafted(1, 1, draft=0.2, verify=1.0)])
     assert [rows for rows, *_ in costs.state()["draft"]["times"]] == [1]
     assert [rows for rows, *_ in costs.state()["verify"]["times"]] == [2]
 
@@ -195,13 +195,13 @@ def test_times_of_an_earlier_process_count_for_a_few_rounds() -> None:
     """It may have been disturbed."""
     before = warm()
     for _ in range(3):
-        before.observe(drafted(1, 1, draft=5.0, verify=1.1))
+        before.observe([0], [drafted(1, 1, draft=5.0, verify=1.1)])
     costs = MeasuredSeconds()
     costs.begin(before.state())
-    assert costs.draft(0, 1) == pytest.approx(before.draft(0, 1))
+    assert costs.draft([0], 1) == pytest.approx(before.draft([0], 1))
     for _ in range(9):
-        costs.observe(drafted(0, 0, verify=1.0))
-    assert costs.draft(0, 1) == pytest.approx(0.4)
+        costs.observe([0], [drafted(0, 0, verify=1.0)])
+    assert costs.draft([0], 1) == pytest.approx(0.4)
 
 
 def with_rows(rows: int, *, draft: float) -> Outcome:
@@ -268,26 +268,26 @@ def test_plans_have_names() -> None:
 
 def test_a_pass_costs_what_those_of_as_many_rows_have_cost() -> None:
     costs = warm()
-    assert costs.draft(0, 1) == 0.4 * costs.verify(0, 1)
-    costs.observe(drafted(3, 0, draft=0.5, verify=2.0))
-    assert costs.verify(0, 4) == 2.0
+    assert costs.draft([0], 1) == 0.4 * costs.verify([0], 1)
+    costs.observe([0], [drafted(3, 0, draft=0.5, verify=2.0)])
+    assert costs.verify([0], 4) == 2.0
     one = 2.0 / 1.15  # a row
-    assert costs.verify(0, 8) == pytest.approx(1.35 * one)
-    assert costs.verify(0, 1) == pytest.approx(one)
+    assert costs.verify([0], 8) == pytest.approx(1.35 * one)
+    assert costs.verify([0], 1) == pytest.approx(one)
     for _ in range(40):
-        costs.observe(drafted(7, 0, draft=0.5, verify=4.0))
-    assert costs.draft(0, 1) == pytest.approx(0.5, rel=0.01)
-    eight = costs.verify(0, 8)
+        costs.observe([0], [drafted(7, 0, draft=0.5, verify=4.0)])
+    assert costs.draft([0], 1) == pytest.approx(0.5, rel=0.01)
+    eight = costs.verify([0], 8)
     assert eight == pytest.approx(4.0, rel=0.03)
-    assert costs.verify(0, 6) == pytest.approx((2.0 + eight) / 2)  # between both
+    assert costs.verify([0], 6) == pytest.approx((2.0 + eight) / 2)  # between both
 
 
 def test_a_pass_over_fewer_rows_is_not_slower() -> None:
     """A machine is slower for a while, and other sizes are timed then."""
     costs = warm()
     for count, verify in ((1, 1.0), (7, 9.0), (9, 2.0)):
-        costs.observe(drafted(count, 0, draft=0.5, verify=verify))
-    assert costs.verify(0, 8) == costs.verify(0, 10)
+        costs.observe([0], [drafted(count, 0, draft=0.5, verify=verify)])
+    assert costs.verify([0], 8) == costs.verify([0], 10)
 
 
 # --- costs in bytes -------------------------------------------------------------------------------
@@ -300,13 +300,16 @@ class Bytes:
     draft_bytes: float
     target_bytes: float = 70.0
 
-    def draft(self, position: int, rows: int) -> float:
+    def draft(self, positions: Sequence[int], rows: int) -> float:
         return self.draft_bytes
 
-    def verify(self, position: int, rows: int) -> float:
+    def verify(self, positions: Sequence[int], rows: int) -> float:
         return self.target_bytes
 
-    def observe(self, outcome: Outcome) -> None: ...
+    def wants_plain(self, rows: int) -> bool:
+        return False
+
+    def observe(self, positions: Sequence[int], outcomes: Sequence[Outcome]) -> None: ...
 
 
 def after(rounds: int, *, accepted: int, most: int, draft: float = 30.0) -> AdaptivePolicy:
@@ -342,9 +345,10 @@ def test_tokens_and_costs_are_sums_over_all_ways_in_which_a_round_can_end(
         np.array([0.0, *itertools.accumulate(column)]) for column in zip(*means, strict=True)
     )
     chains = Chains(3, going_on=going_on, accepted=accepted, accepted_last=accepted_last)
-    found_tokens = chains.tokens((whole_gain, part_gain))
-    found_verify = chains.verify_cost(verify, added)
-    found_draft = chains.draft_cost(one_pass, matched)
+    [found_tokens] = chains.tokens((whole_gain[None], part_gain[None]))
+    [found_verify] = chains.mean(np.interp(chains.nodes(added[None]), range(4), verify))
+    [passes] = chains.passes(np.array([matched]))
+    found_draft = one_pass * np.cumsum(passes)
     for rows, longest in itertools.product(range(4), range(1, 4)):
         tokens = draft_cost = verify_cost = 0.0
         for length, stopped in [*((n, True) for n in range(1, longest + 1)), (longest, False)]:
@@ -432,7 +436,7 @@ def test_chains_of_one_token_show_how_often_drafting_goes_on() -> None:
         chain = drafted(1, 1)
         stopped = dataclasses.replace(chain.proposal, stopped=number % 5 == 0)
         policy.observe(dataclasses.replace(chain, proposal=stopped))
-    assert policy._continued.value == pytest.approx(0.8, abs=0.03)
+    assert policy.gains.continued.value == pytest.approx(0.8, abs=0.03)
     assert policy.plan(0).model == 8
 
 
@@ -582,15 +586,15 @@ def test_costs_at_one_context_are_known_at_another(kind: str, draft: DraftKind) 
 
 def test_a_plain_pass_is_timed_while_drafts_pay() -> None:
     costs = MeasuredSeconds()
-    assert not costs.wants_plain()
-    costs.observe(drafted(3, 3, draft=0.2, verify=1.5))
-    assert costs.wants_plain()
-    costs.observe(drafted(0, 0, verify=1.0))
+    assert not costs.wants_plain(1)
+    costs.observe([0], [drafted(3, 3, draft=0.2, verify=1.5)])
+    assert costs.wants_plain(1)
+    costs.observe([0], [drafted(0, 0, verify=1.0)])
     for _ in range(MeasuredSeconds.PLAIN - 1):
-        costs.observe(drafted(3, 3, draft=0.2, verify=1.5))
-        assert not costs.wants_plain()
-    costs.observe(drafted(3, 3, draft=0.2, verify=1.5))
-    assert costs.wants_plain()
+        costs.observe([0], [drafted(3, 3, draft=0.2, verify=1.5)])
+        assert not costs.wants_plain(1)
+    costs.observe([0], [drafted(3, 3, draft=0.2, verify=1.5)])
+    assert costs.wants_plain(1)
 
 
 def test_times_of_other_positions_are_scaled() -> None:
@@ -602,7 +606,8 @@ def test_times_of_other_positions_are_scaled() -> None:
 
     for _ in range(30):
         for position, rows in itertools.product((100, 2000, 6000), (1, 4)):
-            costs.verify(position, rows)
-            costs.observe(drafted(rows - 1, 0, draft=0.5, verify=seconds(position, rows)))
+            costs.observe(
+                [position], [drafted(rows - 1, 0, draft=0.5, verify=seconds(position, rows))]
+            )
     for position, rows in itertools.product((100, 1000, 4000, 8000), (1, 4)):
-        assert costs.verify(position, rows) == pytest.approx(seconds(position, rows), rel=0.02)
+        assert costs.verify([position], rows) == pytest.approx(seconds(position, rows), rel=0.02)

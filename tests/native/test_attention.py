@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cassandra_spec.native.sampling import sampled_rounds
 
 from cassandra_spec.drafting import Counters, DraftCache, DraftKind, Levels, Sampling, Settings
 from cassandra_spec.golden import Format, decode_draft
@@ -153,7 +152,7 @@ def test_sampled_replies_draft_from_the_window() -> None:
     )
     counters = Counters()
     with make(config, packed(tensors)) as engine:
-        list(sampled_rounds(engine, TOKENS[:200], settings, counters))
+        list(engine.rounds(TOKENS[:200], settings, counters))
         each = engine.memory()["position"]
     assert counters.kv is not None
     assert 0 < counters.kv.draft <= counters.passes * (2 + 32 + 31 + 5) * each

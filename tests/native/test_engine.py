@@ -344,7 +344,10 @@ def test_bad_options_are_refused(options: dict[str, Any], line: str) -> None:
     ("settings", "line"),
     [
         ({"gamma": 16}, "gamma must be from 0 to 15, or 'adaptive', not 16"),
-        ({"sampling": Sampling(temperature=0.5)}, "sampling must be greedy"),
+        (
+            {"sampling": Sampling(temperature=0.5), "acceptance": "rejection"},
+            "acceptance must be noise in the engine's rounds, not rejection",
+        ),
     ],
 )
 def test_settings_of_another_runtime_are_refused(settings: dict[str, Any], line: str) -> None:

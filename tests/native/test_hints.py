@@ -37,8 +37,7 @@ def test_a_processor_without_a_description_has_a_name(tmp_path: Path) -> None:
 def measured() -> MeasuredSeconds:
     costs = MeasuredSeconds()
     for position, rows in ((100, 1), (3000, 4), (6000, 8)):
-        costs.verify(position, rows)
-        costs.observe(drafted(rows - 1, 0, draft=0.01, verify=0.02 + 0.001 * rows))
+        costs.observe([position], [drafted(rows - 1, 0, draft=0.01, verify=0.02 + 0.001 * rows)])
     return costs
 
 
@@ -50,9 +49,9 @@ def test_a_new_process_knows_the_times_of_the_last(tmp_path: Path) -> None:
     after.begin(found)
     for position in (0, 100, 8000):
         for rows in (1, 4, 6, 8):
-            assert after.verify(position, rows) == pytest.approx(before.verify(position, rows))
-            assert after.draft(position, rows) == pytest.approx(before.draft(position, rows))
-    assert not after.wants_plain()
+            assert after.verify([position], rows) == pytest.approx(before.verify([position], rows))
+            assert after.draft([position], rows) == pytest.approx(before.draft([position], rows))
+    assert not after.wants_plain(1)
     assert [path.name for path in (tmp_path / "folder").iterdir()] == ["times.json"]
 
 
@@ -61,7 +60,7 @@ def test_nothing_measured_is_a_hint_of_nothing(tmp_path: Path) -> None:
     found = read_hint(tmp_path / "times.json")
     costs = MeasuredSeconds()
     costs.begin(found or {})
-    assert costs.verify(0, 1) == MeasuredSeconds().verify(0, 1)
+    assert costs.verify([0], 1) == MeasuredSeconds().verify([0], 1)
 
 
 def spoilt(path: str, value: Any) -> str:

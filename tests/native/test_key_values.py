@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cassandra_spec.native.batching.batch import Batch
 from numpy.typing import NDArray
 
 from cassandra_spec import native
@@ -178,7 +177,7 @@ def test_sequences_side_by_side_share_sealed_prefixes() -> None:
     settings = Settings(max_tokens=12, gamma=0)
 
     def run(engine: Engine) -> Iterator[list[int]]:
-        with Batch(engine, keep=True) as batch:
+        with engine.sequences(keep=True) as batch:
             for group in (prompts, prompts[::-1]):
                 slots: dict[int, list[int]] = {}
                 for prompt in group:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cassandra_spec.drafting import (
     Choice,
     Counters,
+    Gains,
     LevelDrafter,
     Levels,
     LowDrafter,
@@ -21,8 +22,10 @@ from cassandra_spec.drafting import (
     Node,
     Outcome,
     Plan,
+    Sampling,
     Settings,
     accept_greedy,
+    pick,
 )
 from cassandra_spec.drafting.low import BRANCHES
 from cassandra_spec.native.engine import Engine
@@ -59,15 +62,35 @@ class Scripted:
 
     def observe(self, outcome: Outcome) -> None:
         passes = tuple(dataclasses.replace(p, seconds=0.0) for p in outcome.proposal.passes)
-        proposal = dataclasses.replace(outcome.proposal, passes=passes)
+        nodes = (
+            dataclasses.replace(node, confidence=round(float(node.confidence), 5))
+            for node in outcome.proposal.nodes
+        )
+        proposal = dataclasses.replace(outcome.proposal, passes=passes, nodes=tuple(nodes))
         self.outcomes.append(Outcome(proposal=proposal, path=outcome.path))
+
+
+class Planned:
+    """A policy as the planner of a single sequence, without costs."""
+
+    def __init__(self, policy: Scripted) -> None:
+        self.costs, self._policy = self, policy
+
+    def plan(self, gains: Sequence[Gains], positions: Sequence[int], **beside: int) -> list[Plan]:
+        assert (len(gains), beside) == (1, {"beside": 0, "plain": 0})
+        return [self._policy.plan(positions[0])]
+
+    def learn(self, settings: Settings, gains: Gains, outcome: Outcome, plan: Plan) -> None:
+        self._policy.observe(outcome)
+
+    def observe(self, positions: Sequence[int], outcomes: Sequence[Outcome]) -> None: ...
 
 
 class Plain:
     """Trees on plain passes of an engine: each row by the path that leads to it."""
 
-    def __init__(self, engine: Engine, *, draft: bool) -> None:
-        self._engine, self._draft = engine, draft
+    def __init__(self, engine: Engine, settings: Settings, *, draft: bool) -> None:
+        self._engine, self._settings, self._draft = engine, settings, draft
 
     def run(self, pending: int, nodes: Sequence[Node], position: int) -> None:
         self._position = position
@@ -77,8 +100,8 @@ class Plain:
         self.logits = np.concatenate([self._forward(path) for path in self._paths])
 
     def choose(self, row: int, position: int) -> Choice:
-        first, second = best(self.logits[row])[:2]
-        return Choice(first, second, float(self.logits[row, first] - self.logits[row, second]))
+        found = pick(self.logits[row], self._settings.sampling, self._settings.seed or 0, position)
+        return Choice(found.token, found.second, np.float32(found.margin))
 
     def keep(self, path: Sequence[int]) -> None:
         self._forward(self._paths[path[-1] if path else 0])
@@ -99,20 +122,27 @@ def reference(
     table: NgramTable | None,
 ) -> list[int]:
     """Return a reply of the reference, round by round."""
-    view, target = Plain(engine, draft=True), Plain(engine, draft=False)
+    view, target = (Plain(engine, settings, draft=draft) for draft in (True, False))
     low = LowDrafter(table) if settings.uses_low_drafter else None
     drafter = LevelDrafter(low, view if settings.uses_draft_view else None, policy, settings)
-    reply = best(engine.forward(prompt, last=1)[0])[:1]
+    target.logits = engine.forward(prompt, last=1)
+    reply = [target.choose(0, len(prompt)).token]
     while len(reply) < settings.max_tokens:
         context = [*prompt, *reply]
         proposal = drafter.propose(context, settings.max_tokens - len(reply) - 1)
         target.run(context[-1], proposal.nodes, len(context) - 1)
-        choices = [best(row) for row in target.logits]
-        path = accept_greedy(proposal.nodes, [choice[0] for choice in choices])
+        depths = [0]
+        for node in proposal.nodes:
+            depths.append(depths[node.parent + 1] + 1)
+        chosen = [
+            target.choose(row, len(context) + depth).token for row, depth in enumerate(depths)
+        ]
+        path = accept_greedy(proposal.nodes, chosen)
         target.keep([at + 1 for at in path])
-        seen = zip([context[-1], *proposal.tokens], map(tuple, choices), strict=True)
+        likely = [tuple(best(row)) for row in target.logits]
+        seen = zip([context[-1], *proposal.tokens], likely, strict=True)
         drafter.observe(Outcome(proposal=proposal, path=path, seen=tuple(seen)))
-        last = choices[path[-1] + 1 if path else 0][0]
+        last = chosen[path[-1] + 1 if path else 0]
         reply += [*(proposal.nodes[at].token for at in path), last]
     return reply
 
@@ -131,6 +161,7 @@ def the_table() -> NgramTable:
     return NgramTable.count([rng.integers(0, 12, 400).tolist()], vocabulary=VOCABULARY)
 
 
+SAMPLINGS = (Sampling(), Sampling(temperature=0.7), Sampling(temperature=1.5, top_k=9, top_p=0.9))
 LEVELS = [
     Levels(),
     Levels(branches=1, alternatives=0),
@@ -145,14 +176,24 @@ def test_rounds_are_those_of_the_reference(
 ) -> None:
     accepted = 0
     with make(threads=threads) as engine, make(threads=1) as oracle:
-        plain = [native_reply(engine, p, Settings(gamma=0, max_tokens=TOKENS)) for p in PROMPTS]
-        for seed, (levels, margin) in enumerate(itertools.product(LEVELS, (0.0, 0.3))):
-            prompt, expected = PROMPTS[seed % 4], plain[seed % 4]
+        every = itertools.product(LEVELS, (0.0, 0.3), SAMPLINGS)
+        for seed, (levels, margin, sampling) in enumerate(every):
+            prompt = PROMPTS[seed % 4]
             table = the_table() if seed % 3 else None
             engine.use_table(table)
-            settings = Settings(draft=draft, levels=levels, min_margin=margin, max_tokens=TOKENS)
+            settings = Settings(
+                gamma="adaptive",
+                draft=draft,
+                levels=levels,
+                min_margin=margin,
+                max_tokens=TOKENS,
+                sampling=sampling,
+                seed=seed,
+            )
             own, other = Scripted(seed, settings), Scripted(seed, settings)
-            monkeypatch.setattr(engine, "_policy", lambda settings, own=own: own)
+            expected = native_reply(engine, prompt, dataclasses.replace(settings, gamma=0))
+            monkeypatch.setattr(engine.planning, "planner", lambda _, own=own: Planned(own))
+            monkeypatch.setattr(engine.planning, "observe", Planned(own).learn)
             assert native_reply(engine, prompt, settings) == expected
             assert reference(oracle, prompt, other, settings, table) == expected
             assert own.outcomes == other.outcomes

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cassandra_spec.native.batching.batch import Batch
-from cassandra_spec.native.sampling import sampled_rounds
 
 from cassandra_spec.drafting import Counters, Processor, Sampling, Score, Settings
 from cassandra_spec.native.engine import Engine
@@ -56,7 +54,7 @@ def in_batch(
     """Return tokens and scores of sequences that begin at random steps of one batch."""
     found = [(list[int](), list[Score]()) for _ in asked]
     rng, numbers, waiting = np.random.default_rng(0), dict[int, int](), list(range(len(asked)))
-    with Batch(engine, keep=True) as batch:
+    with engine.sequences(keep=True) as batch:
         while waiting or batch.running:
             while waiting and batch.free and rng.random() < chance:
                 number = waiting.pop(0)
@@ -84,20 +82,18 @@ def test_drafts_do_not_change_a_processed_reply(
 def test_samples_are_drawn_from_processed_logits(engine: Engine) -> None:
     for processors, prompt in zip(PROCESSORS, PROMPTS, strict=False):
         for sampling in (Sampling(temperature=0.8), Sampling(temperature=1.5, min_p=0.05)):
-            settings = settings_of(processors, sampling=sampling, gamma=0)
-            rounds = sampled_rounds(engine, prompt, settings, Counters())
-            assert list(itertools.chain(*rounds)) == expected(engine, prompt, settings)
+            for drafts in DRAFTS:
+                settings = settings_of(processors, sampling=sampling, **drafts)
+                rounds = engine.rounds(prompt, settings, Counters())
+                assert list(itertools.chain(*rounds)) == expected(engine, prompt, settings)
 
 
 def test_processed_replies_of_a_batch_are_those_alone(engine: Engine) -> None:
     kinds = itertools.cycle(((), *PROCESSORS))
     asked = []
     for number, prompt in enumerate(PROMPTS * 2):
-        sampled = number % 3 == 2
-        fields = {"gamma": 0} if sampled else DRAFTS[number % len(DRAFTS)]
-        settings = settings_of(next(kinds), **fields)
-        if sampled:
-            settings = dataclasses.replace(settings, sampling=Sampling(temperature=1.0))
+        sampling = Sampling(temperature=1.0) if number % 3 == 2 else Sampling()
+        settings = settings_of(next(kinds), sampling=sampling, **DRAFTS[number % len(DRAFTS)])
         asked.append((prompt, settings))
     wanted = list(itertools.starmap(partial(expected, engine), asked))
     assert [tokens for tokens, _ in in_batch(engine, asked, 0.1)] == wanted
@@ -144,7 +140,7 @@ def test_a_reply_is_cut_with_its_scores_where_it_ends(engine: Engine) -> None:
                 asked.append(token)
                 return len(asked) == end + 1
 
-            with Batch(engine, keep=True) as batch:
+            with engine.sequences(keep=True) as batch:
                 slot = batch.claim(PROMPTS[2], settings, ends=ends, scores=cut)
                 found = []
                 while batch.running:
@@ -175,7 +171,7 @@ class Failing:
 
 def test_a_processor_that_fails_ends_its_own_sequence(engine: Engine) -> None:
     good = settings_of(PROCESSORS[0], gamma=0)
-    with Batch(engine) as batch:
+    with engine.sequences() as batch:
         other = batch.claim(PROMPTS[0], good)
         bad = batch.claim(PROMPTS[1], settings_of((Failing(3),), gamma=0))
         found = []

@@ -165,8 +165,7 @@ class Engine::Part {
     void add_alternatives(int rows) {
         int order[MAX_ROWS], unsure = 0;
         for (int at = 0; at < drafted_; ++at)
-            if (margins_[at] < request_.alternative_margin && second_[at] >= 0)
-                order[unsure++] = at;
+            if (margins_[at] < request_.alternative_margin) order[unsure++] = at;
         std::stable_sort(order, order + unsure,
                          [&](int a, int b) { return margins_[a] < margins_[b]; });
         const int most = std::min({request_.alternatives, rows - count_, unsure});
@@ -304,11 +303,12 @@ bool Engine::round(const RoundRequest* requests, int count, Stage stage, RoundRe
                    RoundTimes& times) {
     int rows = 0;
     for (const RoundRequest* each = requests; each < requests + count; ++each) {
-        const int drafts = each->count == 1 ? std::min(each->budget, MAX_ROWS - 1) : 0;
+        const int most = each->count == 1 ? MAX_ROWS - 1 : 0;  // nodes, and places behind a chain
         if (each->uses_low && each->count == 1)
             low(each->slot).extend(each->history, each->position + 1);
-        cache_.open(each->slot, each->position, each->position + each->count + drafts);
-        rows += each->count + drafts;
+        const int end = each->position + each->count + std::min(each->budget, 2 * most);
+        cache_.open(each->slot, each->position, end);
+        rows += each->count + std::min(each->budget, most);
         if (filters(each->sampler))
             for (auto& own : scratch_) own->ranked.resize(shape_.vocabulary);
     }
