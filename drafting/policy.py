@@ -88,13 +88,13 @@ class FixedPolicy:
 class _Mean:
     """Exponentially weighted mean over cases, with a prior.
 
-    Each call of ``add`` multiplies the sums by ``DECAY``, even without cases. The prior counts
-    as ``weight`` constant cases of value ``prior``. An estimate that stops all drafting therefore
-    fades within some dozens of rounds, and drafting is tried again. Another ``start`` cases of
-    that value fade like those that are added, so that the first few cases change little.
+    Each call of ``add`` multiplies the sums by ``DECAY``, or by ``IDLE`` without cases. The prior
+    counts as ``weight`` constant cases of value ``prior``. An estimate that stops all drafting
+    therefore fades within a hundred rounds or two, and drafting is tried again. Another ``start``
+    cases of that value fade like those that are added, so that the first few cases change little.
     """
 
-    DECAY = 0.97
+    DECAY, IDLE = 0.97, 0.9875
 
     def __init__(self, prior: float, weight: float = 3.0, start: float = 0.0) -> None:
         self._prior, self._weight = prior, weight
@@ -105,8 +105,9 @@ class _Mean:
         return (self._sum + self._prior * self._weight) / (self._cases + self._weight)
 
     def add(self, amount: float, cases: float) -> None:
-        self._sum = self._sum * self.DECAY + amount
-        self._cases = self._cases * self.DECAY + cases
+        decay = self.DECAY if cases else self.IDLE
+        self._sum = self._sum * decay + amount
+        self._cases = self._cases * decay + cases
 
 
 class _Fill:

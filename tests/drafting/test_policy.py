@@ -418,7 +418,7 @@ def test_the_estimate_is_that_of_the_last_rounds() -> None:
 def test_drafting_is_tried_again() -> None:
     policy = after(60, accepted=0, most=3)
     choices = []
-    for _ in range(120):
+    for _ in range(300):
         choices.append(policy.plan(0).model)
         policy.observe(drafted(0, 0))
     assert choices[0] == 0 < choices[-1]

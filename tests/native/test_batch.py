@@ -302,7 +302,11 @@ def test_what_a_batch_cannot_do_is_refused() -> None:
         assert batch.step() == []
         for prompt, settings, line in (
             ([1], Settings(max_tokens=8), "this engine has no draft model"),
-            ([1], Settings(max_tokens=8, sampling=SAMPLINGS[1]), "sampling must be greedy"),
+            (
+                [1],
+                Settings(gamma=0, sampling=SAMPLINGS[1], acceptance="rejection", max_tokens=8),
+                "acceptance must be noise",
+            ),
             ([], plain, "tokens must be at least one"),
             ([97], plain, "all from 0 to below 97"),
             ([1] * 25, plain, "must fit the context of 32 positions, not need 33"),

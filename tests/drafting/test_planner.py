@@ -1,0 +1,260 @@
+"""Joint plans of several sequences, along recorded kinds of text, with the costs of machines."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import pytest
+
+from cassandra_spec.drafting import (
+    FixedPolicy,
+    Gains,
+    LevelDrafter,
+    LowDrafter,
+    MeasuredSeconds,
+    Outcome,
+    Plan,
+    Planner,
+    Policy,
+    Settings,
+    accept_greedy,
+)
+from tests.drafting.simulation import KINDS, Machine, Record
+
+MOST, PLACES, FOUND = 7, 400, 100
+HYBRID = Settings(gamma="adaptive", draft="hybrid", min_margin=1.0)
+MODEL = dataclasses.replace(HYBRID, draft="model")
+
+MACHINES = {
+    "matrix units": Machine(
+        draft={1: 0.36, 8: 0.46, 64: 1.0, 128: 1.7}, verify={1: 1.0, 9: 1.15, 64: 2.2, 128: 3.6}
+    ),
+    "vectors": Machine(
+        draft={1: 0.36, 4: 0.43, 8: 0.7, 128: 9.0}, verify={1: 1.0, 4: 1.2, 9: 1.9, 128: 19.0}
+    ),
+}
+
+
+class Set:
+    """A policy that is told each plan."""
+
+    def __init__(self) -> None:
+        self.next = Plan()
+
+    def plan(self, position: int) -> Plan:
+        return self.next
+
+    def observe(self, outcome: Outcome) -> None: ...
+
+
+class Running:
+    """One sequence: a record, and the drafter along it."""
+
+    def __init__(self, record: Record, settings: Settings) -> None:
+        self.record, self.policy, self.context = record, Set(), [0, 0]
+        low = LowDrafter(record) if settings.uses_low_drafter else None
+        self.drafter = LevelDrafter(low, record, self.policy, settings)
+
+    def round(self) -> Outcome:
+        proposal = self.drafter.propose(self.context, 99)
+        best = [node.token + 1 if node.token > 0 else 0 for node in proposal.nodes]
+        path = accept_greedy(proposal.nodes, [self.context[-1] + 1, *best])
+        start = self.context[-1] + 1
+        self.context.extend(range(start, start + len(path) + 1))
+        return Outcome(proposal=proposal, path=path)
+
+
+def timed(machine: Machine, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Divide the times of shared passes among outcomes, by rows."""
+    rows = [1 + outcome.drafted for outcome in outcomes]
+    verify = machine.seconds(draft=False, rows=sum(rows), position=0)
+    found = []
+    for outcome, own in zip(outcomes, rows, strict=True):
+        passes = []
+        for number, each in enumerate(outcome.proposal.passes):
+            every = [o.proposal.passes[number].rows for o in outcomes if o.passes > number]
+            seconds = machine.seconds(draft=True, rows=sum(every), position=0)
+            passes.append(dataclasses.replace(each, seconds=seconds * each.rows / sum(every)))
+        proposal = dataclasses.replace(outcome.proposal, passes=tuple(passes))
+        found.append(
+            dataclasses.replace(outcome, proposal=proposal, verify_seconds=verify * own / sum(rows))
+        )
+    return found
+
+
+class Adaptive:
+    """Plan for all sequences; each has estimates of its own."""
+
+    def __init__(self, count: int, settings: Settings, known: Gains | None = None) -> None:
+        self.planner = Planner(MeasuredSeconds())
+        first = known or Gains(settings, max_nodes=MOST)
+        self.gains = [copy.deepcopy(first) for _ in range(count)]
+        self.lengths: list[list[int]] = []  # of chains, by rounds
+
+    def plans(self) -> list[Plan]:
+        self._plans = self.planner.plan(self.gains, [1] * len(self.gains))
+        self.lengths.append([plan.model for plan in self._plans])
+        return self._plans
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        self.planner.costs.observe([1] * len(self.gains), outcomes)
+        for gains, outcome, plan in zip(self.gains, outcomes, self._plans, strict=True):
+            gains.observe(outcome, plan)
+
+
+class Fixed:
+    """The same plan for each sequence in every round."""
+
+    def __init__(self, plans: Sequence[Plan]) -> None:
+        self._plans = list(plans)
+
+    def plans(self) -> list[Plan]:
+        return self._plans
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None: ...
+
+
+@dataclasses.dataclass
+class Played:
+    seconds: float
+    tokens: list[int]  # of each sequence
+
+    @property
+    def rate(self) -> float:
+        return sum(self.tokens) / self.seconds
+
+
+def play(
+    kinds: Sequence[str],
+    machine: Machine,
+    settings: Settings,
+    chooser: Adaptive | Fixed,
+    *,
+    skip: int = FOUND,
+) -> Played:
+    """Decode until each sequence has ``PLACES`` tokens on average; the first ones do not count."""
+    running = [Running(record(kind, at), settings) for at, kind in enumerate(kinds)]
+    total, begun = Played(0.0, [0] * len(kinds)), 0
+    while begun < PLACES * len(kinds):
+        for each, plan in zip(running, chooser.plans(), strict=True):
+            each.policy.next = plan
+        outcomes = timed(machine, [each.round() for each in running])
+        chooser.observe(outcomes)
+        if begun >= skip * len(kinds):
+            total.seconds += sum(o.draft_seconds + o.verify_seconds for o in outcomes)
+            total.tokens = [n + o.accepted + 1 for n, o in zip(total.tokens, outcomes, strict=True)]
+        begun += sum(outcome.accepted + 1 for outcome in outcomes)
+    return total
+
+
+@cache
+def record(kind: str, seed: int) -> Record:
+    return Record(KINDS[kind], 8 * PLACES, seed)
+
+
+FIXED = [Plan(), *(Plan(model, 0, model) for model in (1, 2, 3, 5, 7))]
+
+
+@cache
+def best_rate(kinds: tuple[str, ...], machine: str) -> float:
+    """Return the rate of the best plans that are fixed for each kind of text."""
+    names = sorted(set(kinds))
+    rates = []
+    for plans in itertools.product(FIXED, repeat=len(names)):
+        chosen = Fixed([plans[names.index(kind)] for kind in kinds])
+        rates.append(play(kinds, MACHINES[machine], MODEL, chosen).rate)
+    return max(rates)
+
+
+BATCHES = [
+    ("prose",) * 2,
+    ("prose",) * 4,
+    ("copies",) * 8,
+    ("noise",) * 4,
+    ("prose", "noise"),
+    ("copies", "prose", "noise", "noise"),
+]
+
+
+@pytest.mark.parametrize("kinds", BATCHES, ids="-".join)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_best_fixed_plans_are_found(machine: str, kinds: tuple[str, ...]) -> None:
+    """To 6 %, from token 100 of each sequence on: costs and gains are learned along the way."""
+    found = play(kinds, MACHINES[machine], MODEL, Adaptive(len(kinds), MODEL))
+    assert found.rate >= 0.94 * best_rate(kinds, machine)
+
+
+@pytest.mark.parametrize(("count", "gain"), [(1, 1.5), (2, 1.4), (4, 1.3), (8, 1.2)])
+@pytest.mark.parametrize("settings", [MODEL, HYBRID], ids=["model", "hybrid"])
+def test_several_gain_where_rows_are_cheap(settings: Settings, count: int, gain: float) -> None:
+    """Rows of several sequences share the passes, so drafts go on paying."""
+    kinds, machine = ("prose",) * count, MACHINES["matrix units"]
+    plain = play(kinds, machine, settings, Fixed([Plan()] * count)).rate
+    assert play(kinds, machine, settings, Adaptive(count, settings)).rate > gain * plain
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_drafts_that_are_noise_cost_little(machine: str, count: int) -> None:
+    """From the first token on, where later sequences begin with what earlier ones have learned."""
+    first = Adaptive(1, HYBRID)
+    play(("noise",), MACHINES[machine], HYBRID, first)
+    kinds = ("noise",) * count
+    plain = play(kinds, MACHINES[machine], HYBRID, Fixed([Plan()] * count), skip=0).rate
+    known = Adaptive(count, HYBRID, first.gains[0])
+    known.planner = first.planner
+    assert play(kinds, MACHINES[machine], HYBRID, known, skip=0).rate > 0.97 * plain
+
+
+def test_a_sequence_whose_drafts_fail_stops_without_stopping_others() -> None:
+    kinds = ("prose", "noise", "prose", "prose")
+    chooser = Adaptive(4, MODEL)
+    play(kinds, MACHINES["matrix units"], MODEL, chooser)
+    lengths = np.array(chooser.lengths[50:]).mean(axis=0)
+    assert min(lengths[0], *lengths[2:]) > 1.5
+    assert lengths[1] < 0.5
+
+
+def test_a_new_client_costs_the_others_little() -> None:
+    """Beside two sequences that decode plainly, one begins that knows nothing yet."""
+    machine = MACHINES["vectors"]
+    known = Adaptive(2, MODEL)
+    play(("noise",) * 2, machine, MODEL, known)
+    chooser = Adaptive(3, MODEL)
+    chooser.gains[:2], chooser.planner = known.gains, known.planner
+    chooser.gains[2] = copy.deepcopy(known.gains[0])
+    kinds = ("noise",) * 3
+    plain = play(kinds, machine, MODEL, Fixed([Plan()] * 3), skip=0)
+    found = play(kinds, machine, MODEL, chooser, skip=0)
+    for mine, theirs in zip(found.tokens[:2], plain.tokens[:2], strict=True):
+        assert mine / found.seconds > 0.95 * theirs / plain.seconds
+
+
+@pytest.mark.parametrize("beside", [1, 40])
+def test_rows_beside_are_paid_for_by_nobody(beside: int) -> None:
+    """Prompts that are read beside a sequence make its own rows cheaper, not dearer."""
+    costs = MeasuredSeconds()
+    gains = Gains(MODEL, max_nodes=MOST)
+    machine = MACHINES["matrix units"]
+    for rows in (1, 2, 5, 9, 17, 33, 65) * 3:
+        outcome = Outcome(verify_seconds=machine.seconds(draft=False, rows=rows, position=0))
+        each = [dataclasses.replace(outcome, verify_seconds=outcome.verify_seconds / rows)] * rows
+        costs.observe([1] * rows, each)
+    [alone] = Planner(costs).plan([gains], [1])
+    [plan] = Planner(costs).plan([gains], [1], beside=beside)
+    assert plan.model >= alone.model > 0
+
+
+def test_one_sequence_is_planned_as_a_single_one() -> None:
+    policy: Policy = FixedPolicy(Plan(3, 0, 3))
+    assert policy.plan(5) == Plan(3, 0, 3)
+    costs = MeasuredSeconds()
+    gains = Gains(HYBRID, max_nodes=MOST)
+    [plan] = Planner(costs).plan([gains], [10])
+    assert 0 < plan.model <= MOST
+    assert plan.rows <= MOST
