@@ -1,4 +1,4 @@
-/* cassandra_registers: registers, version 0.5.1 of the map.
+/* cassandra_registers: registers, version 1.0.0 of the map.
    Generated from the table that makes the gateware. Apache-2.0. */
 #ifndef CASSANDRA_REGISTERS_H
 #define CASSANDRA_REGISTERS_H
@@ -72,15 +72,33 @@
 #define CASSANDRA_CONTROL_CLEAR_SHIFT 2u
 #define CASSANDRA_CONTROL_CLEAR_MASK 0x00000004u /* wo: set the counters, and the number of the next segment, to zero */
 #define CASSANDRA_CONTROL_CLEAR(x) (((uint32_t)(x) << CASSANDRA_CONTROL_CLEAR_SHIFT) & CASSANDRA_CONTROL_CLEAR_MASK)
+#define CASSANDRA_CONTROL_RESET_SHIFT 3u
+#define CASSANDRA_CONTROL_RESET_MASK 0x00000008u /* wo: drop all segments and set all registers to zero, while the bus is drained; ends with IRQ.idle */
+#define CASSANDRA_CONTROL_RESET(x) (((uint32_t)(x) << CASSANDRA_CONTROL_RESET_SHIFT) & CASSANDRA_CONTROL_RESET_MASK)
+#define CASSANDRA_CONTROL_FRESH_SHIFT 4u
+#define CASSANDRA_CONTROL_FRESH_MASK 0x00000010u /* wo: encoder: with reset, the next beat of values begins a packet; otherwise the rest of a packet that has begun is discarded */
+#define CASSANDRA_CONTROL_FRESH(x) (((uint32_t)(x) << CASSANDRA_CONTROL_FRESH_SHIFT) & CASSANDRA_CONTROL_FRESH_MASK)
 
 /* current state */
 #define CASSANDRA_STATUS 0x14u
 #define CASSANDRA_STATUS_BUSY_SHIFT 0u
-#define CASSANDRA_STATUS_BUSY_MASK 0x00000001u /* ro: a segment is in the queue or on its way, or reads are outstanding, which outlast a segment that failed */
+#define CASSANDRA_STATUS_BUSY_MASK 0x00000001u /* ro: a segment is in the queue or on its way, or reads are outstanding, which outlast a segment that failed, or draining is set */
 #define CASSANDRA_STATUS_BUSY(x) (((uint32_t)(x) << CASSANDRA_STATUS_BUSY_SHIFT) & CASSANDRA_STATUS_BUSY_MASK)
 #define CASSANDRA_STATUS_FULL_SHIFT 1u
 #define CASSANDRA_STATUS_FULL_MASK 0x00000002u /* ro: the queue takes no descriptor */
 #define CASSANDRA_STATUS_FULL(x) (((uint32_t)(x) << CASSANDRA_STATUS_FULL_SHIFT) & CASSANDRA_STATUS_FULL_MASK)
+#define CASSANDRA_STATUS_DRAINING_SHIFT 2u
+#define CASSANDRA_STATUS_DRAINING_MASK 0x00000004u /* ro: a reset waits for the bus to answer */
+#define CASSANDRA_STATUS_DRAINING(x) (((uint32_t)(x) << CASSANDRA_STATUS_DRAINING_SHIFT) & CASSANDRA_STATUS_DRAINING_MASK)
+#define CASSANDRA_STATUS_OPEN_SHIFT 3u
+#define CASSANDRA_STATUS_OPEN_MASK 0x00000008u /* ro: a burst waits for its address, its data or its response */
+#define CASSANDRA_STATUS_OPEN(x) (((uint32_t)(x) << CASSANDRA_STATUS_OPEN_SHIFT) & CASSANDRA_STATUS_OPEN_MASK)
+#define CASSANDRA_STATUS_QUIET_SHIFT 4u
+#define CASSANDRA_STATUS_QUIET_MASK 0x00000010u /* ro: quiesce_done: no burst is open, and none begins */
+#define CASSANDRA_STATUS_QUIET(x) (((uint32_t)(x) << CASSANDRA_STATUS_QUIET_SHIFT) & CASSANDRA_STATUS_QUIET_MASK)
+#define CASSANDRA_STATUS_DISCARDS_SHIFT 5u
+#define CASSANDRA_STATUS_DISCARDS_MASK 0x00000020u /* ro: encoder: the rest of a packet that a reset has cut is discarded */
+#define CASSANDRA_STATUS_DISCARDS(x) (((uint32_t)(x) << CASSANDRA_STATUS_DISCARDS_SHIFT) & CASSANDRA_STATUS_DISCARDS_MASK)
 #define CASSANDRA_STATUS_WAITING_SHIFT 8u
 #define CASSANDRA_STATUS_WAITING_MASK 0x00007f00u /* ro: descriptors in the queue */
 #define CASSANDRA_STATUS_WAITING(x) (((uint32_t)(x) << CASSANDRA_STATUS_WAITING_SHIFT) & CASSANDRA_STATUS_WAITING_MASK)
@@ -166,8 +184,11 @@
 #define CASSANDRA_ERROR_ROOM_MASK 0x00010000u /* w1c: encoder: a region did not fit its room; the rest is not written */
 #define CASSANDRA_ERROR_ROOM(x) (((uint32_t)(x) << CASSANDRA_ERROR_ROOM_SHIFT) & CASSANDRA_ERROR_ROOM_MASK)
 #define CASSANDRA_ERROR_GUARD_SHIFT 17u
-#define CASSANDRA_ERROR_GUARD_MASK 0x00020000u /* w1c: soft error in a descriptor; memory is not accessed any more: reset the device */
+#define CASSANDRA_ERROR_GUARD_MASK 0x00020000u /* w1c: soft error in a descriptor; memory is not accessed any more until CONTROL.reset */
 #define CASSANDRA_ERROR_GUARD(x) (((uint32_t)(x) << CASSANDRA_ERROR_GUARD_SHIFT) & CASSANDRA_ERROR_GUARD_MASK)
+#define CASSANDRA_ERROR_STRAY_SHIFT 18u
+#define CASSANDRA_ERROR_STRAY_MASK 0x00040000u /* w1c: a beat or response that answers no open burst came and was ignored */
+#define CASSANDRA_ERROR_STRAY(x) (((uint32_t)(x) << CASSANDRA_ERROR_STRAY_SHIFT) & CASSANDRA_ERROR_STRAY_MASK)
 
 /* number of the first flagged segment since ERROR was written: those that left before it */
 #define CASSANDRA_ERROR_SEGMENT 0x24u
@@ -270,6 +291,9 @@
 #define CASSANDRA_FORMATS_CODED_SHIFT 4u
 #define CASSANDRA_FORMATS_CODED_MASK 0x00000010u /* ro: 1: pruned exponents may be coded */
 #define CASSANDRA_FORMATS_CODED(x) (((uint32_t)(x) << CASSANDRA_FORMATS_CODED_SHIFT) & CASSANDRA_FORMATS_CODED_MASK)
+
+/* bus words (encoder: bursts) that memory has been asked for and has not answered */
+#define CASSANDRA_OUTSTANDING 0x5cu
 
 /* values that left (encoder: came), those of flagged segments included, bits 31:0 */
 #define CASSANDRA_COUNT_VALUES_LOW 0x60u

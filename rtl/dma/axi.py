@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Value
+from amaranth.hdl import Module, Value, ValueLike
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
@@ -30,10 +30,14 @@ def lite_ports() -> dict[str, object]:
     }
 
 
-def connect_lite(m: Module, top: Any, port: RegisterFile) -> None:
-    """Connect the ports of :func:`lite_ports` to registers."""
-    for name in ("aw", "w", "b", "ar", "r"):
+def connect_lite(m: Module, top: Any, port: RegisterFile, takes: ValueLike = 1) -> None:
+    """Connect the ports of :func:`lite_ports` to registers; no access begins unless ``takes``."""
+    for name in ("b", "r"):
         handshake(m, top, f"s_axil_{name}", getattr(port, name))
+    for name in ("aw", "w", "ar"):
+        valid, ready = (getattr(top, f"s_axil_{name}{end}") for end in ("valid", "ready"))
+        begins = getattr(port, name)
+        m.d.comb += [begins.valid.eq(valid & takes), ready.eq(begins.ready & takes)]
     m.d.comb += [
         port.aw.payload.eq(top.s_axil_awaddr),
         port.ar.payload.eq(top.s_axil_araddr),
@@ -115,7 +119,7 @@ def connect_writes(m: Module, top: Any, store: Any) -> None:
     handshake(m, top, "m_axi_b", b)
     m.d.comb += [
         top.m_axi_wdata.eq(w.payload.data),
-        top.m_axi_wstrb.eq((1 << store.config.bus) - 1),
+        top.m_axi_wstrb.eq(w.payload.strobe.replicate(store.config.bus)),
         top.m_axi_wlast.eq(w.payload.last),
         b.payload.id.eq(top.m_axi_bid),
         b.payload.resp.eq(top.m_axi_bresp),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out
 
@@ -17,6 +17,7 @@ from cassandra_spec.rtl.dma.axi import connect_reads, read_ports
 from cassandra_spec.rtl.dma.channel import Channel
 from cassandra_spec.rtl.dma.config import REGIONS, DmaConfig
 from cassandra_spec.rtl.dma.descriptors import Dispatcher
+from cassandra_spec.rtl.dma.drain import PacketOut
 from cassandra_spec.rtl.dma.merge import InOrder
 from cassandra_spec.rtl.dma.peripheral import Activity, Peripheral, RegionCheck
 from cassandra_spec.rtl.dma.read_master import ReadMaster
@@ -40,11 +41,10 @@ class CassandraDma(Peripheral):
 
     Members
     -------
-    s_axil_* : AXI4-Lite, 32 bits of data
     m_axi_ar*, m_axi_r* : AXI4, the read channels
-    m_axis_values_* : AXI4-Stream, as in the decoder
-    irq : Out(1)
-        High while an enabled interrupt is pending.
+    m_axis_values_* : AXI4-Stream, as in the decoder; a packet that a soft reset cuts ends flagged
+    all others
+        See :class:`Peripheral`.
     """
 
     top = "decode"
@@ -65,14 +65,15 @@ class CassandraDma(Peripheral):
     def _queue(self) -> Dispatcher:
         return Dispatcher(self.config)
 
-    def _engine(self, m: Module, queue: Dispatcher) -> Activity:
+    def _engine(self, m: Module, engine: Module, queue: Dispatcher) -> Activity:
         config = self.config
         m.submodules.reads = reads = ReadMaster(config)
-        m.submodules.merge = merge = InOrder(config)
+        m.submodules.out = out = PacketOut(config.beat_values)
+        engine.submodules.merge = merge = InOrder(config)
         channels = [Channel(config) for _ in range(config.decoders)]
         connect_reads(m, self, reads)
         for place, channel in enumerate(channels):
-            m.submodules[f"channel_{place}"] = channel
+            engine.submodules[f"channel_{place}"] = channel
             wiring.connect(m, queue.orders[place], channel.orders)
             wiring.connect(m, channel.values, merge.beats[place])
             m.d.comb += queue.tags[place].eq(channel.tag)
@@ -85,16 +86,21 @@ class CassandraDma(Peripheral):
                     channel.fault[which].eq(reads.fault[region].tag),
                     channel.fault_valid[which].eq(reads.fault_valid[region]),
                 ]
-        values_out(m, self, merge.values)
-        return self._activity(m, channels, reads, merge)
+        wiring.connect(m, merge.values, out.beats)
+        m.d.comb += out.cut.eq(reads.clear)
+        values_out(m, self, out.values)
+        return self._activity(engine, channels, reads, out)
 
     def _activity(
-        self, m: Module, channels: Sequence[Channel], reads: ReadMaster, merge: InOrder
+        self, m: Module, channels: Sequence[Channel], reads: ReadMaster, out: PacketOut
     ) -> Activity:
-        values, beat = merge.values, merge.values.payload
+        values, beat = out.values, out.values.payload
         flying, done, moved = Signal(16), Signal(), Signal()
         begun = Cat(channel.orders.valid & channel.orders.ready for channel in channels).any()
-        m.d.comb += [moved.eq(values.valid & values.ready), done.eq(moved & beat.last)]
+        m.d.comb += [
+            moved.eq(values.valid & values.ready & out.counts),
+            done.eq(moved & beat.last),
+        ]
         m.d.sync += flying.eq(flying + begun - done)
         return Activity(
             flying=flying,
@@ -114,6 +120,8 @@ class CassandraDma(Peripheral):
                 "stalls": values.valid & ~values.ready,
                 "idle": self.busy & ~values.valid,
             },
+            master=reads,
+            discards=Const(0, 1),
         )
 
     def _describe(self, m: Module, descriptor: data.View, checks: Sequence[RegionCheck]) -> Value:

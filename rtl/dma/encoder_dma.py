@@ -17,6 +17,7 @@ from cassandra_spec.rtl.dma.axi import connect_writes, write_ports
 from cassandra_spec.rtl.dma.codebooks import CodebookLoader
 from cassandra_spec.rtl.dma.config import REGIONS, StoreConfig
 from cassandra_spec.rtl.dma.descriptors import EncoderDispatcher
+from cassandra_spec.rtl.dma.drain import PacketIn
 from cassandra_spec.rtl.dma.peripheral import Activity, Peripheral, RegionCheck
 from cassandra_spec.rtl.dma.store import Store, entry_layout
 from cassandra_spec.rtl.encode.types import EncodeCommandLayout
@@ -42,11 +43,10 @@ class CassandraEncoderDma(Peripheral):
 
     Members
     -------
-    s_axil_* : AXI4-Lite, 32 bits of data
-    s_axis_values_* : AXI4-Stream, as in the encoder
+    s_axis_values_* : AXI4-Stream, as in the encoder; a packet that a soft reset cuts is discarded
     m_axi_aw*, m_axi_w*, m_axi_b* : AXI4, the write channels
-    irq : Out(1)
-        High while an enabled interrupt is pending.
+    all others
+        See :class:`Peripheral`.
     """
 
     top = "encode"
@@ -66,12 +66,14 @@ class CassandraEncoderDma(Peripheral):
     def _queue(self) -> EncoderDispatcher:
         return EncoderDispatcher(self.config)
 
-    def _engine(self, m: Module, queue: EncoderDispatcher) -> Activity:
+    def _engine(self, m: Module, engine: Module, queue: EncoderDispatcher) -> Activity:
         config = self.config
-        m.submodules.loader = loader = CodebookLoader(
+        engine.submodules.loader = loader = CodebookLoader(
             books=config.books, unary=config.encoder.has("unary"), command=EncodeCommandLayout
         )
-        m.submodules.encoder = encoder = Encoder(config.encoder)
+        engine.submodules.encoder = encoder = Encoder(config.encoder)
+        source = PacketIn(encoder.values.payload.shape())
+        m.submodules.source = source
         m.submodules.store = store = Store(config)
         connect_writes(m, self, store)
         wiring.connect(m, queue.orders, loader.orders)
@@ -82,10 +84,16 @@ class CassandraEncoderDma(Peripheral):
         for place, name in enumerate(REGIONS):
             wiring.connect(m, getattr(encoder, name), store.words[place])
         self._read_codebook(m, loader, 0)
-        values_in(m, self, encoder.values)
-        return self._activity(m, encoder, store, self._results(m, store))
+        wiring.connect(m, source.beats, encoder.values)
+        fresh = self.registers.control_reset & self.registers.control_fresh
+        m.d.comb += [source.stop.eq(~self.live), source.fresh.eq(fresh)]
+        values_in(m, self, source.values)
+        stored = self._results(engine, store)
+        return self._activity(m, encoder, store, stored, source.discards)
 
-    def _activity(self, m: Module, encoder: Encoder, store: Store, stored: Signal) -> Activity:
+    def _activity(
+        self, m: Module, encoder: Encoder, store: Store, stored: Signal, discards: Value
+    ) -> Activity:
         entry, came = store.entries.payload, Signal()
         m.d.comb += came.eq(encoder.values.valid & encoder.values.ready)
         return Activity(
@@ -106,6 +114,8 @@ class CassandraEncoderDma(Peripheral):
                 "stalls": store.w.valid & ~store.w.ready,
                 "idle": self.busy & ~self.s_axis_values_tvalid,
             },
+            master=store,
+            discards=discards,
         )
 
     def _describe(self, m: Module, descriptor: data.View, checks: Sequence[RegionCheck]) -> Value:

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Const, Module, Mux, ResetInserter, ResetSignal, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -17,6 +17,7 @@ from cassandra_spec.rtl.dma.axi import connect_lite, lite_ports
 from cassandra_spec.rtl.dma.channel import Channel
 from cassandra_spec.rtl.dma.codebooks import CodebookLoader, Codebooks
 from cassandra_spec.rtl.dma.config import LENGTH_BITS, REGIONS, BusConfig
+from cassandra_spec.rtl.dma.drain import Drain
 from cassandra_spec.rtl.dma.register_file import RegisterFile
 from cassandra_spec.rtl.dma.registers import (
     ID,
@@ -41,6 +42,8 @@ class Activity:
     fault_valid: Value  # which of ``faults`` are valid
     wrong: Value  # a soft error in a region's state: the region is not accessed any more
     steps: dict[str, Value]  # increment of each 64-bit counter, by name
+    master: Any  # the bus master, with the members of rtl.dma.drain.master_members
+    discards: Value  # the rest of an input packet is discarded
 
 
 class RegionCheck(wiring.Component):
@@ -83,6 +86,22 @@ class Peripheral(wiring.Component):
 
     A subclass builds the engine and reports its activity. Exported names and registers are the same
     for both engines, except for what only one engine has.
+
+    Three parts are reset apart. ``rst`` resets all of them. A soft reset (``core_rst``, or
+    CONTROL.reset) resets the registers and what counts for them in the cycle of the request, and
+    queue and engine from the next cycle on, until the bus master is drained. The register port, the
+    bus master's address register and counts, and the ends of the value stream are not reset.
+
+    Members
+    -------
+    s_axil_* : AXI4-Lite, 32 bits of data
+        READY is low while ``rst`` or ``core_rst`` is high.
+    irq : Out(1)
+        High while an enabled interrupt is pending.
+    core_rst : In(1)
+        Soft reset, for at least one cycle.
+    quiesce_request : In(1), quiesce_done : Out(1)
+        While the request is high no burst begins; ``quiesce_done`` says that none is open.
     """
 
     top: ClassVar[Top]
@@ -94,14 +113,17 @@ class Peripheral(wiring.Component):
 
     def __init__(self, config: BusConfig, ports: dict[str, object]) -> None:
         self._bus = config
-        super().__init__({**lite_ports(), **ports, "irq": Out(1)})
+        resets = {"core_rst": In(1), "quiesce_request": In(1), "quiesce_done": Out(1)}
+        super().__init__({**lite_ports(), **ports, "irq": Out(1), **resets})
         self.registers = RegisterFile(registers_for(self.top))
         self.codebooks = Codebooks(
             books=config.books, entries=config.engine.codebook, readers=self.readers
         )
+        self.drain = Drain()
         self.busy = Signal()  # a segment is in the queue or in flight, or accesses are outstanding
         self.number = Signal(32)  # number of the next segment to complete
         self.intact = Signal()  # no soft error in the registers of a descriptor
+        self.live = Signal()  # the engine is not in reset
 
     @property
     def module_name(self) -> str:
@@ -109,28 +131,51 @@ class Peripheral(wiring.Component):
         return self._bus.module_name
 
     def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.registers, m.submodules.codebooks = self.registers, self.codebooks
-        m.submodules.queue = queue = self._queue()
-        connect_lite(m, self, self.registers)
-        activity = self._engine(m, queue)
+        m, state, engine = Module(), Module(), Module()
+        m.submodules.registers, m.submodules.drain = self.registers, self.drain
+        state.submodules.codebooks = self.codebooks
+        engine.submodules.queue = queue = self._queue()
+        closed = self.core_rst | ResetSignal()
+        connect_lite(m, self, self.registers, ~closed)
+        activity = self._engine(m, engine, queue)
         m.d.comb += [
             getattr(self.registers, name).eq(value) for name, value in self.built().items()
         ]
         self._write_codebooks(m)
         self._descriptor(m, queue)
-        self._status(m, queue, activity)
-        self._errors(m, activity, queue.wrong)
-        self._counters(m, activity)
+        self._drain(m, activity)
+        self._status(state, queue, activity)
+        self._errors(state, activity, queue.wrong)
+        self._counters(state, activity)
+        m.submodules.state = ResetInserter(self.drain.request)(state)
+        m.submodules.engine = ResetInserter(activity.master.clear)(engine)
         return m
+
+    def _drain(self, m: Module, activity: Activity) -> None:
+        """Connect soft reset and quiesce request to the bus master."""
+        drain, master, registers = self.drain, activity.master, self.registers
+        m.d.comb += [
+            drain.request.eq(self.core_rst | registers.control_reset),
+            drain.quiesce_request.eq(self.quiesce_request),
+            drain.open.eq(master.open),
+            master.hold.eq(drain.hold),
+            master.drain.eq(drain.drain),
+            self.quiesce_done.eq(drain.quiet),
+            self.live.eq(~drain.draining),
+            registers.reset.eq(drain.request),
+        ]
 
     @abc.abstractmethod
     def _queue(self) -> Any:
         """Return the queue of descriptors (:mod:`cassandra_spec.rtl.dma.descriptors`)."""
 
     @abc.abstractmethod
-    def _engine(self, m: Module, queue: Any) -> Activity:
-        """Build everything behind the queue, up to the flat ports."""
+    def _engine(self, m: Module, engine: Module, queue: Any) -> Activity:
+        """Build everything behind the queue, up to the flat ports.
+
+        What a soft reset resets goes into ``engine``, the bus master and the ends of streams into
+        ``m``.
+        """
 
     @abc.abstractmethod
     def _describe(self, m: Module, descriptor: data.View, checks: Sequence[RegionCheck]) -> Value:
@@ -216,7 +261,7 @@ class Peripheral(wiring.Component):
             queue.enable.eq(registers.control_enable),
             queue.drop.eq(registers.control_drop),
             registers.error_descriptor_set.eq(pushed & ~good & self.intact),
-            registers.error_overflow_set.eq(pushed & good & ~queue.descriptors.ready),
+            registers.error_overflow_set.eq(pushed & good & registers.status_full),
         ]
 
     def _slots(self, queue: Any) -> dict[str, Value]:
@@ -240,12 +285,19 @@ class Peripheral(wiring.Component):
         was_busy = Signal()
         m.d.sync += was_busy.eq(self.busy)
         m.d.comb += [
-            self.busy.eq((activity.flying != 0) | (queue.waiting != 0) | activity.pending),
+            self.busy.eq(
+                (activity.flying != 0) | (queue.waiting != 0) | activity.pending | ~self.live
+            ),
             registers.status_busy.eq(self.busy),
-            registers.status_full.eq(~queue.descriptors.ready),
+            registers.status_full.eq(~queue.descriptors.ready | ~self.live),
+            registers.status_draining.eq(self.drain.draining),
+            registers.status_open.eq(activity.master.open),
+            registers.status_quiet.eq(self.drain.quiet),
+            registers.status_discards.eq(activity.discards),
+            registers.outstanding_value.eq(activity.master.owed),
             registers.status_waiting.eq(queue.waiting),
             registers.status_flying.eq(activity.flying),
-            registers.irq_segment_set.eq(activity.done),
+            registers.irq_segment_set.eq(activity.done & self.live),
             registers.irq_idle_set.eq(was_busy & ~self.busy),
         ]
         waits = Cat(
@@ -257,22 +309,25 @@ class Peripheral(wiring.Component):
     def _errors(self, m: Module, activity: Activity, closed: Value) -> None:
         """Record sticky causes, the first flagged segment and the first failed burst."""
         registers, faults = self.registers, activity.faults
-        valid, fault = activity.fault_valid, Signal.like(faults[0])
+        valid, fault = Signal(len(faults)), Signal.like(faults[0])
+        m.d.comb += valid.eq(activity.fault_valid & self.live.replicate(len(faults)))
         for place in reversed(range(len(faults))):
             with m.If(valid[place]):
                 m.d.comb += fault.eq(faults[place])
         causes = {
-            **activity.causes,
+            **{name: seen & self.live for name, seen in activity.causes.items()},
             "slave": valid.any() & ~fault.decode,
             "decode": valid.any() & fault.decode,
-            "guard": ~self.intact | closed | activity.wrong,
+            "guard": ~self.intact | ((closed | activity.wrong) & self.live),
+            "stray": activity.master.stray,
         }
         every = (getattr(registers, f"error_{name}_set") for name in names_of("error"))
         m.d.comb += [
             *(getattr(registers, f"error_{name}_set").eq(seen) for name, seen in causes.items()),
             registers.irq_error_set.eq(Cat(every).any()),
         ]
-        self._note(m, activity.done & activity.flagged, {"error_segment_value": self.number})
+        flagged = activity.done & activity.flagged & self.live
+        self._note(m, flagged, {"error_segment_value": self.number})
         address = fault.address << self._bus.word_bits
         halves = {"error_address_low_value": address[:32], "error_address_high_value": address[32:]}
         self._note(m, valid.any(), halves)
@@ -300,6 +355,6 @@ class Peripheral(wiring.Component):
                 getattr(registers, f"count_{name}_low_value").eq(count[:32]),
                 getattr(registers, f"count_{name}_high_value").eq(count[32:]),
             ]
-        number = Mux(registers.control_clear, 0, self.number + activity.done)
+        number = Mux(registers.control_clear, 0, self.number + (activity.done & self.live))
         m.d.sync += self.number.eq(number)
         m.d.comb += registers.count_segments_value.eq(self.number)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.guard import GuardedQueue, GuardedRegister, check_of
 from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, REGIONS, DmaConfig
+from cassandra_spec.rtl.dma.drain import Owed, master_members, total
 
 RESPONSE_ERROR = 1
 """Bit of RRESP that is set in SLVERR and DECERR."""
@@ -342,7 +343,8 @@ class ReadMaster(wiring.Component):
 
     Latency: five cycles from a region to ARVALID, four from a beat to a decoder's word. Throughput:
     one address per cycle (round robin), one beat per cycle. Buffering: see the configuration. The
-    base and the length of a region are multiples of the bus word.
+    base and the length of a region are multiples of the bus word. A beat whose ID has no open burst
+    is ignored.
 
     Members
     -------
@@ -358,6 +360,9 @@ class ReadMaster(wiring.Component):
         Words of a region that is read have not come, requested or not.
     wrong : Out(1)
         A soft error in a region's state has stopped its reads.
+    hold, drain, clear, open, owed, stray
+        See :func:`cassandra_spec.rtl.dma.drain.master_members`; ``owed`` counts beats. ``drain``
+        resets the regions at once.
     """
 
     def __init__(self, config: DmaConfig) -> None:
@@ -380,6 +385,7 @@ class ReadMaster(wiring.Component):
                 "r": In(beat_layout(config)),
                 "r_valid": In(1),
                 **dict.fromkeys(("reading", "pending", "wrong"), Out(1)),
+                **master_members(),
             }
         )
 
@@ -387,24 +393,43 @@ class ReadMaster(wiring.Component):
         m = Module()
         beat, valid = Signal(beat_layout(self.config)), Signal()
         m.d.sync += [beat.eq(self.r), valid.eq(self.r_valid)]
+        known = self._count(m, beat, valid)
         m.d.comb += [
-            self.reading.eq(valid),
+            self.clear.eq(self.drain),
+            self.stray.eq(valid & ~known),
+            self.reading.eq(valid & known & ~self.clear),
             self.pending.eq(Cat(unit.pending for unit in self.units).any()),
             self.wrong.eq(Cat(unit.wrong for unit in self.units).any()),
         ]
         for place, unit in enumerate(self.units):
-            m.submodules[f"region_{place}"] = unit
+            m.submodules[f"region_{place}"] = ResetInserter(self.clear)(unit)
             wiring.connect(m, wiring.flipped(self.regions[place]), unit.regions)
             words = getattr(self, REGIONS[place % len(REGIONS)])[place // len(REGIONS)]
             wiring.connect(m, unit.words, wiring.flipped(words))
             m.d.comb += [
                 unit.beat.eq(beat),
-                unit.beat_valid.eq(valid & (beat.id == place)),
+                unit.beat_valid.eq(self.reading & (beat.id == place)),
                 self.fault[place].eq(unit.fault),
                 self.fault_valid[place].eq(unit.fault_valid),
             ]
         self._arbitrate(m)
         return m
+
+    def _count(self, m: Module, beat: data.View, valid: Signal) -> Value:
+        """Count the beats that each ID is owed; return 1 if one is owed to the beat's ID."""
+        counts = []
+        asked = self.ar.payload
+        for place in range(len(self.units)):
+            m.submodules[f"owed_{place}"] = owed = Owed(self.config.depth)
+            asks = self.ar.valid & self.ar.ready & (asked.id == place)
+            m.d.comb += [
+                owed.asks.eq(Mux(asks, asked.burst.words, 0)),
+                owed.pays.eq(valid & (beat.id == place)),
+            ]
+            counts.append(owed)
+        m.d.comb += self.open.eq(self.ar.valid | Cat(owed.some for owed in counts).any())
+        m.d.sync += self.owed.eq(total([owed.owed for owed in counts]))
+        return Array(owed.some for owed in counts)[beat.id]
 
     def _arbitrate(self, m: Module) -> None:
         """Fill the address register from the first issuer after the last one that has a burst."""
@@ -413,7 +438,7 @@ class ReadMaster(wiring.Component):
         m.submodules.address = register = GuardedRegister(layout.size)
         after, now = Signal(layout), data.View(layout, register.value)
         chosen, latest = Signal(range(count)), Signal(range(count))
-        free = Signal()
+        free, begins = Signal(), Signal()
         wanted = Signal(count)
         m.d.comb += [
             self.ar.valid.eq(now.valid),
@@ -422,7 +447,8 @@ class ReadMaster(wiring.Component):
             wanted.eq(Cat(unit.bursts.valid for unit in self.units)),
             register.load.eq(free),
             register.next.eq(after),
-            after.valid.eq(wanted.any()),
+            begins.eq(free & ~self.hold & ~self.drain),
+            after.valid.eq(wanted.any() & begins),
         ]
         with m.Switch(latest):
             for last in range(count):
@@ -432,7 +458,7 @@ class ReadMaster(wiring.Component):
                         with m.If(wanted[place]):
                             m.d.comb += chosen.eq(place)
         for place, unit in enumerate(self.units):
-            grant = unit.bursts.valid & free & (chosen == place)
+            grant = unit.bursts.valid & begins & (chosen == place)
             m.d.comb += unit.bursts.ready.eq(grant)
             with m.If(chosen == place):
                 m.d.comb += [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.hdl import Cat, Const, Module, ResetInserter, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -41,6 +41,8 @@ class RegisterFile(wiring.Component):
         No bit of the register has flipped since it was written.
     unsound : Out(1)
         A bit of a write has flipped, at some time since reset.
+    reset : In(1)
+        Set all registers to their values after reset; the port goes on.
     """
 
     def __init__(self, registers: tuple[Register, ...] = REGISTERS) -> None:
@@ -55,25 +57,27 @@ class RegisterFile(wiring.Component):
             "b": Out(stream.Signature(2)),
             "r": Out(stream.Signature(self.read_layout)),
             "unsound": Out(1),
+            "reset": In(1),
         }
         for register in registers:
             members |= _members(register)
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
-        m = Module()
-        write = self._write_port(m)
-        self._read_port(m)
+        m, state = Module(), Module()  # ``state``: what ``reset`` resets
+        m.submodules.state = ResetInserter(self.reset)(state)
+        write = self._write_port(m, state)
+        self._read_port(m, state)
         for register in self.registers:
             selected = Signal(name=f"write_{register.name}")
             strobed = write.strobe.all() if register.whole else write.strobe.any()
             m.d.comb += selected.eq(write.acts & strobed & (write.place == register.offset // 4))
             for field, low in register.places():
-                self._field(m, f"{register.name}_{field.name}", field, low, write, selected)
+                self._field(state, f"{register.name}_{field.name}", field, low, write, selected)
             if _acts(register):
                 m.d.comb += getattr(self, f"{register.name}_written").eq(selected)
             if register.guarded:
-                self._guard(m, register, write, selected)
+                self._guard(state, register, write, selected)
         return m
 
     def _guard(self, m: Module, register: Register, write: _Write, selected: Signal) -> None:
@@ -97,7 +101,7 @@ class RegisterFile(wiring.Component):
     def _known(self, place: Value) -> Value:
         return Cat(place == register.offset // 4 for register in self.registers).any()
 
-    def _write_port(self, m: Module) -> _Write:
+    def _write_port(self, m: Module, state: Module) -> _Write:
         """Accept address and data in any order, after the previous response has been taken.
 
         Each has a check, which is made wrong after use, so neither is used twice.
@@ -118,8 +122,8 @@ class RegisterFile(wiring.Component):
         ]
         with m.If(self.b.ready):
             m.d.sync += self.b.valid.eq(0)
-        with m.If(answers & ~sound):
-            m.d.sync += self.unsound.eq(1)
+        with state.If(answers & ~sound):
+            state.d.sync += self.unsound.eq(1)
         with m.If(answers):
             known = self._known(write.place)
             m.d.sync += [
@@ -136,7 +140,7 @@ class RegisterFile(wiring.Component):
             m.d.sync += [word.eq(payload), word_check.eq(check_of(payload)), filled.eq(1)]
         return write
 
-    def _read_port(self, m: Module) -> None:
+    def _read_port(self, m: Module, state: Module) -> None:
         place = Signal(ADDRESS_BITS - 2)
         addressed, read = Signal(), Signal()
         value = Signal(32)
@@ -148,8 +152,8 @@ class RegisterFile(wiring.Component):
             found = self._value(register)
             if register.latched:
                 latch = Signal(32, name=f"latch_{register.name}")
-                with m.If(read & (place == register.offset // 4 - 1)):
-                    m.d.sync += latch.eq(found)
+                with state.If(read & (place == register.offset // 4 - 1)):
+                    state.d.sync += latch.eq(found)
                 found = latch
             with m.If(place == register.offset // 4):
                 m.d.comb += value.eq(found)

@@ -37,7 +37,7 @@ ADDRESS_BITS = 8
 ID = int.from_bytes(b"CASS", "big")
 """The value of the register ``id``."""
 
-VERSION = (0, 5, 1)
+VERSION = (1, 0, 0)
 """The version of the register map: major (incompatible), minor (additions), patch."""
 
 
@@ -164,9 +164,12 @@ ENCODE_CAUSES = (
 )
 """Error causes that only the encoder has."""
 
-_GUARD = (
-    "guard",
-    "soft error in a descriptor; memory is not accessed any more: reset the device",
+_BUS_CAUSES = (
+    (
+        "guard",
+        "soft error in a descriptor; memory is not accessed any more until CONTROL.reset",
+    ),
+    ("stray", "a beat or response that answers no open burst came and was ignored"),
 )
 
 IRQ_SOURCES = (
@@ -179,7 +182,7 @@ _CAUSES = (
     *((name, f"decoder: {name} (docs/format.md, section 7)") for name in ERROR_CAUSES),
     *DMA_CAUSES,
     *ENCODE_CAUSES,
-    _GUARD,
+    *_BUS_CAUSES,
 )
 
 _FIRST_BITS = 27
@@ -273,6 +276,16 @@ REGISTERS = (
             "wo",
             ("drop", "empty the queue; without effect while enable is 1"),
             ("clear", "set the counters, and the number of the next segment, to zero"),
+            (
+                "reset",
+                "drop all segments and set all registers to zero, while the bus is drained; ends "
+                "with IRQ.idle",
+            ),
+            (
+                "fresh",
+                "encoder: with reset, the next beat of values begins a packet; otherwise the rest "
+                "of a packet that has begun is discarded",
+            ),
         ),
     ),
     _register(
@@ -285,10 +298,14 @@ REGISTERS = (
                 "busy",
                 1,
                 "a segment is in the queue or on its way, or reads are outstanding, which outlast "
-                "a segment that failed",
+                "a segment that failed, or draining is set",
             ),
             ("full", 1, "the queue takes no descriptor"),
-            ("waiting", 7, "descriptors in the queue", 6),
+            ("draining", 1, "a reset waits for the bus to answer"),
+            ("open", 1, "a burst waits for its address, its data or its response"),
+            ("quiet", 1, "quiesce_done: no burst is open, and none begins"),
+            ("discards", 1, "encoder: the rest of a packet that a reset has cut is discarded"),
+            ("waiting", 7, "descriptors in the queue", 2),
             ("flying", 16, "segments between queue and output", 1),
         ),
     ),
@@ -397,6 +414,12 @@ REGISTERS = (
             ("coded", 1, "1: pruned exponents may be coded"),
         ),
         only="decode",
+    ),
+    _whole(
+        "outstanding",
+        0x5C,
+        "ro",
+        "bus words (encoder: bursts) that memory has been asked for and has not answered",
     ),
     *_pair(
         "count_values",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.wires import drive
 from cassandra_spec.rtl.dma.axi import connect_writes, write_ports
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, REGIONS, StoreConfig
+from cassandra_spec.rtl.dma.drain import master_members
 from cassandra_spec.rtl.dma.write_master import WriteMaster, place_layout
 from cassandra_spec.rtl.encode.region_writer import LENGTH_WIDTH
 from cassandra_spec.rtl.encode.regions import EncodeResult
@@ -55,7 +56,7 @@ class Store(wiring.Component):
     results : In(stream of EncodeResult)
         One per segment, valid before the first word of the next segment.
     entries : Out(stream of entry_layout)
-    aw, w, b, writing, wrong, fault, fault_valid
+    aw, w, b, writing, wrong, fault, fault_valid, hold, drain, clear, open, owed, stray
         As in :class:`WriteMaster`.
     flying : Out(range(IN_FLIGHT + 1))
         Number of segments inside.
@@ -68,6 +69,7 @@ class Store(wiring.Component):
         self._waiting = fifo.SyncFIFO(width=EncodeResult().size, depth=IN_FLIGHT)
         master = self.master.signature.members
         names = ("words", "aw", "w", "b", "writing", "wrong", "fault", "fault_valid")
+        names = (*names, *master_members())
         super().__init__(
             {
                 "places": In(
@@ -86,13 +88,20 @@ class Store(wiring.Component):
         for name in ("aw", "w"):
             wiring.connect(m, getattr(master, name), wiring.flipped(getattr(self, name)))
         wiring.connect(m, wiring.flipped(self.b), master.b)
-        drive(m, self, master, "writing", "wrong")
+        drive(m, self, master, "writing", "wrong", "clear", "open", "owed", "stray")
+        drive(m, master, self, "hold", "drain")
         for place in range(len(REGIONS)):
             wiring.connect(m, wiring.flipped(self.words[place]), master.words[place])
             m.d.comb += [
                 self.fault[place].eq(master.fault[place]),
                 self.fault_valid[place].eq(master.fault_valid[place]),
             ]
+        m.submodules.segments = ResetInserter(self.clear)(self._segments())
+        return m
+
+    def _segments(self) -> Module:
+        """Return the part that tracks segments, which a drain resets."""
+        m = Module()
         m.submodules.follows, m.submodules.results = self._follows, self._waiting
         taken = Signal()  # an entry is taken
         self._begin(m, taken)

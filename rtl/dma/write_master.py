@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from cassandra_spec.rtl.common.guard import GuardedQueue, GuardedRegister, check_of
 from cassandra_spec.rtl.dma.config import IN_FLIGHT, REGIONS, StoreConfig
+from cassandra_spec.rtl.dma.drain import Owed, master_members, total
 
 RESPONSE_ERROR = 1
 """Bit of BRESP that is set in SLVERR and DECERR."""
@@ -54,6 +55,11 @@ def write_fault_layout(config: StoreConfig) -> data.StructLayout:
 def word_layout(size: int) -> data.StructLayout:
     """A word of a region, ``size`` bytes; ``last`` in its last one."""
     return data.StructLayout({"data": 8 * size, "last": 1})
+
+
+def write_layout(config: StoreConfig) -> data.StructLayout:
+    """A word on its way to memory; ``strobe``: all of its bytes are written, else none."""
+    return data.StructLayout({"data": 8 * config.bus, "strobe": 1, "last": 1})
 
 
 class Gather(wiring.Component):
@@ -372,18 +378,25 @@ class WriteMaster(wiring.Component):
 
     Latency: five cycles from the last word of a burst to AWVALID. Throughput: one beat per cycle;
     the regions alternate, burst by burst. Buffering: see :class:`RegionStore`. The base of a region
-    is a multiple of the bus word. Responses to bursts that were not written are illegal.
+    is a multiple of the bus word. A response whose ID has no burst that was written is ignored.
+
+    A drain lets the burst that has begun go on with its words. Only if one is missing, which a soft
+    error alone can bring about, does the rest of the burst follow without strobes. Then the regions
+    are reset, and the responses that are owed are awaited.
 
     Members
     -------
     places, known, pending, words, ends, fault, fault_valid
         As in :class:`RegionStore`, for each region.
-    aw : Out(stream of {address, words, id}), w : Out(stream of {data, last})
+    aw : Out(stream of {address, words, id}), w : Out(stream of write_layout)
     b : In(stream of {id, resp})
     writing : Out(1)
         A beat leaves.
     wrong : Out(1)
         A soft error in a region's state has stopped its writes.
+    hold, drain, clear, open, owed, stray
+        See :func:`cassandra_spec.rtl.dma.drain.master_members`; ``owed`` counts bursts whose words
+        have been written.
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -402,16 +415,17 @@ class WriteMaster(wiring.Component):
             {
                 **{name: unit[name].array(count) for name in names},
                 "aw": Out(stream.Signature(self.aw_layout)),
-                "w": Out(stream.Signature(word_layout(config.bus))),
+                "w": Out(stream.Signature(write_layout(config))),
                 "b": In(stream.Signature(data.StructLayout({"id": 1, "resp": 2}))),
                 **dict.fromkeys(("writing", "wrong"), Out(1)),
+                **master_members(),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         for place, unit in enumerate(self.units):
-            m.submodules[f"region_{REGIONS[place]}"] = unit
+            m.submodules[f"region_{REGIONS[place]}"] = ResetInserter(self.clear)(unit)
             for name in ("places", "known", "words"):
                 wiring.connect(m, wiring.flipped(getattr(self, name)[place]), getattr(unit, name))
             wiring.connect(m, unit.ends, wiring.flipped(self.ends[place]))
@@ -420,16 +434,41 @@ class WriteMaster(wiring.Component):
                 self.fault[place].eq(unit.fault),
                 self.fault_valid[place].eq(unit.fault_valid),
                 unit.responses.payload.eq(self.b.payload.resp),
-                unit.responses.valid.eq(self.b.valid & (self.b.payload.id == place)),
+                unit.responses.valid.eq(
+                    self.b.valid & ~self.stray & ~self.drain & (self.b.payload.id == place)
+                ),
             ]
-            with m.If(self.b.payload.id == place):
-                m.d.comb += self.b.ready.eq(unit.responses.ready)
         m.d.comb += self.wrong.eq(Cat(unit.wrong for unit in self.units).any())
-        self._write(m)
+        self._count(m, *self._write(m))
         return m
 
-    def _write(self, m: Module) -> None:
-        """Write address and words of one burst after another."""
+    def _count(self, m: Module, written: Signal, identity: Signal, begun: Signal) -> None:
+        """Count the responses that each ID is owed, and take a response."""
+        chosen = self.b.payload.id
+        counts = []
+        for place in range(len(self.units)):
+            m.submodules[f"owed_{place}"] = owed = Owed(self.config.outstanding)
+            m.d.comb += [
+                owed.asks.eq(written & (identity == place)),
+                owed.pays.eq(self.b.valid & self.b.ready & (chosen == place)),
+            ]
+            counts.append(owed)
+        takes = Array(unit.responses.ready for unit in self.units)[chosen]
+        known = Array(owed.some for owed in counts)[chosen]
+        m.d.comb += [
+            self.stray.eq(self.b.valid & ~known),
+            self.b.ready.eq(takes | ~known | self.drain),
+            self.open.eq(begun | Cat(owed.some for owed in counts).any()),
+            self.clear.eq(self.drain & ~begun),
+        ]
+        m.d.sync += self.owed.eq(total([owed.owed for owed in counts]))
+
+    def _write(self, m: Module) -> tuple[Signal, Signal, Signal]:
+        """Write address and words of one burst after another.
+
+        Returns 1 in the cycle in which the burst is complete, its ID, and 1 from its begin to that
+        cycle.
+        """
         asked = data.StructLayout({"valid": 1, "payload": self.aw_layout})
         course = data.StructLayout({"left": range(self.config.longest + 1), "latest": 1})
         m.submodules.address = address = GuardedRegister(asked.size)
@@ -438,6 +477,8 @@ class WriteMaster(wiring.Component):
         at, then = data.View(course, current.value), Signal(course)  # words of the burst; region
         chosen, granted = Signal(), Signal()
         final, free = Signal(), Signal()
+        begun, written, begins = Signal(), Signal(), Signal()
+        blank = Signal()  # a word was missing: the rest of the burst has no strobes
         first, second = (unit.bursts for unit in self.units)
         m.d.comb += [
             self.aw.valid.eq(now.valid),
@@ -446,7 +487,11 @@ class WriteMaster(wiring.Component):
             final.eq((at.left == 1) & self.writing),
             free.eq((~self.aw.valid | self.aw.ready) & ((at.left == 0) | final)),
             chosen.eq(Mux(at.latest, ~first.valid, second.valid)),  # the other region first
-            granted.eq(free & (first.valid | second.valid)),
+            begun.eq(self.aw.valid | (at.left != 0)),
+            written.eq(begun & free),
+            begins.eq(free & ~self.hold & ~self.drain),
+            granted.eq(begins & (first.valid | second.valid)),
+            self.w.payload.strobe.eq(~blank),
             self.writing.eq(self.w.valid & self.w.ready),
             address.load.eq(granted | self.aw.ready),
             address.next.eq(after),
@@ -458,7 +503,7 @@ class WriteMaster(wiring.Component):
         ]
         for place, unit in enumerate(self.units):
             burst = unit.bursts.payload
-            m.d.comb += unit.bursts.ready.eq(free & (chosen == place))
+            m.d.comb += unit.bursts.ready.eq(begins & (chosen == place))
             with m.If(chosen == place):
                 m.d.comb += [
                     after.payload.address.eq(burst.address),
@@ -469,10 +514,15 @@ class WriteMaster(wiring.Component):
                     m.d.comb += then.left.eq(burst.words)
             with m.If(at.latest == place):
                 m.d.comb += [
-                    self.w.payload.data.eq(unit.beats.payload),
-                    self.w.valid.eq((at.left != 0) & unit.beats.valid),
-                    unit.beats.ready.eq((at.left != 0) & self.w.ready),
+                    self.w.payload.data.eq(Mux(blank, 0, unit.beats.payload)),
+                    self.w.valid.eq((at.left != 0) & (blank | unit.beats.valid)),
+                    unit.beats.ready.eq((at.left != 0) & self.w.ready & ~blank),
                 ]
+        with m.If(final | (at.left == 0)):
+            m.d.sync += blank.eq(0)
+        with m.Elif(self.drain & ~self.w.valid):
+            m.d.sync += blank.eq(1)
+        return written, at.latest, begun
 
 
 def pass_through(
