@@ -1,8 +1,10 @@
 /* A driver for CassandraDma and CassandraEncoderDma.
 
-   Freestanding C11: no allocation, no libc, no recursion. A job is a state machine that the caller
-   owns: cassandra_decode_step() and cassandra_encode_step() do what can be done now and return.
-   Call them in a loop (polling), or once after the start and then on each interrupt. Apache-2.0. */
+   Freestanding C11, for C and C++ callers: no allocation, no libc, no recursion. A job is a state
+   machine that the caller owns: cassandra_decode_step() and cassandra_encode_step() do what can be
+   done now and return. Call them in a loop (polling), or once after the start and then on each
+   interrupt. When a job has ended, however it did, its interrupt is off. docs/hardware/driver.md
+   says what to do with each status, and how caches are kept in step. Apache-2.0. */
 #ifndef CASSANDRA_H
 #define CASSANDRA_H
 
@@ -11,15 +13,38 @@
 
 #include "cassandra_registers.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum {
     CASSANDRA_OK = 0,
-    CASSANDRA_BUSY,        /* the job continues: call the step again */
-    CASSANDRA_NOT_FOUND,   /* ID is not that of the device */
+    CASSANDRA_BUSY,        /* the job continues: call the same function again */
+    CASSANDRA_NOT_FOUND,   /* ID or capabilities are not those of a device */
     CASSANDRA_VERSION_BAD, /* the major version of the map is another one */
-    CASSANDRA_ARGUMENT,    /* the device does not support the job; nothing was queued */
-    CASSANDRA_FAULT,       /* the device set causes in ERROR: cassandra_device.fault has them */
-    CASSANDRA_NEEDS_RESET  /* pulse rst, probe, and start again */
+    CASSANDRA_ARGUMENT, /* the job contradicts itself or the kind of device; nothing was queued */
+    CASSANDRA_FAULT,    /* the device set causes in ERROR: cassandra_device.fault has them */
+    CASSANDRA_NEEDS_RESET, /* a soft error was found: cassandra_abort() */
+    CASSANDRA_STALE,       /* results of an abandoned job wait: cassandra_abort() */
+    CASSANDRA_LENGTH,      /* an entry's region is too long or ends beyond the addresses */
+    CASSANDRA_LOST,        /* the device was reset while the job was at work */
+    CASSANDRA_UNSUPPORTED  /* the device lacks the scheme, the vector or the coding; nothing queued
+                            */
 } cassandra_status;
+
+/* Orders accesses to memory and to registers. The driver uses it before each START, after which
+   the device accesses memory, and after the register reads that say that the device is done.
+   Define it before this header is included (in the driver's own compilation, too) for another
+   processor or operating system. */
+#ifndef CASSANDRA_BARRIER
+#if defined(__riscv)
+#define CASSANDRA_BARRIER() __asm__ volatile("fence iorw, iorw" ::: "memory")
+#elif defined(__aarch64__) || (defined(__ARM_ARCH) && __ARM_ARCH >= 7)
+#define CASSANDRA_BARRIER() __asm__ volatile("dsb sy" ::: "memory")
+#else
+#define CASSANDRA_BARRIER() __sync_synchronize()
+#endif
+#endif
 
 /* Access to registers: 32 bits at a byte offset, in program order. */
 typedef struct {
@@ -46,8 +71,11 @@ typedef struct {
     uint32_t books;      /* slots for codebooks */
     uint32_t entries;    /* of a codebook */
     uint32_t schemes;    /* bit i: scheme i */
+    uint32_t lanes;      /* values in a cycle of one engine */
+    uint32_t vector;     /* encoder: values of the longest vector */
     bool encodes;        /* an encoder; otherwise decoders */
     bool coded;          /* decoders read coded pruned exponents */
+    bool aborting;       /* state: cassandra_abort() has not ended */
 } cassandra_device;
 
 /* An entry of a tensor's directory, as in a packed file (docs/format.md, section 5). */
@@ -105,7 +133,7 @@ typedef struct {
 uint32_t cassandra_memory_read(void* context, uint32_t offset);
 void cassandra_memory_write(void* context, uint32_t offset, uint32_t value);
 
-/* Find the device on a bus: OK, NOT_FOUND or VERSION_BAD. */
+/* Find the device on a bus: OK, NOT_FOUND or VERSION_BAD. Its interrupt is then off. */
 cassandra_status cassandra_probe(cassandra_device* device, const cassandra_bus* bus);
 
 /* Write a codebook of up to 32 exponents, by rank; none: all values are pruned. No job that uses
@@ -113,8 +141,9 @@ cassandra_status cassandra_probe(cassandra_device* device, const cassandra_bus* 
 cassandra_status cassandra_load_codebook(const cassandra_device* device, uint32_t slot,
                                          const uint8_t* exponents, uint32_t count);
 
-/* Begin a job, with the device's interrupt on or off: OK; BUSY if another job is at work; ARGUMENT;
-   NEEDS_RESET. The steps then return BUSY until the job ends with OK, FAULT or NEEDS_RESET. */
+/* Begin a job, with the device's interrupt on or off: OK; BUSY if another job is at work; ARGUMENT,
+   UNSUPPORTED, STALE, NEEDS_RESET. The steps then return BUSY until the job ends with OK, FAULT,
+   LENGTH, LOST or NEEDS_RESET. */
 cassandra_status cassandra_decode_start(cassandra_device* device, cassandra_decode* job,
                                         bool interrupt);
 cassandra_status cassandra_decode_step(cassandra_device* device, cassandra_decode* job);
@@ -122,10 +151,22 @@ cassandra_status cassandra_encode_start(cassandra_device* device, cassandra_enco
                                         bool interrupt);
 cassandra_status cassandra_encode_step(cassandra_device* device, cassandra_encode* job);
 
-/* After a fault: empty the queue, clear causes and interrupts. BUSY while segments are on their way
-   or their reads are outstanding; OK when the device can be used again and the memory of its
-   segments can be freed; NEEDS_RESET where only a reset helps. A caller that gets BUSY for longer
-   than its segments can take pulses rst, too. */
+/* After a job that ended with FAULT or LENGTH: empty the queue, clear causes and interrupts;
+   codebooks stay. BUSY while segments are on their way or their reads are outstanding; OK when the
+   device can be used again and the memory of its segments can be freed; NEEDS_RESET where
+   cassandra_abort() alone helps. A caller that gets BUSY for longer than its segments can take
+   aborts. */
 cassandra_status cassandra_recover(cassandra_device* device);
+
+/* Drop everything at once, whatever the state: segments, results, codebooks, causes. Call it until
+   it does not return BUSY, which it does while memory owes answers. With OK the device is as after
+   rst, and no more memory is accessed. Codebooks must be loaded again. fresh: the source of an
+   encoder's values was reset as well; otherwise the device discards the rest of the packet that
+   was cut. Memory that never answers keeps it BUSY: then bus and device must be reset together. */
+cassandra_status cassandra_abort(cassandra_device* device, bool fresh);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif /* CASSANDRA_H */

@@ -9,6 +9,7 @@
    its place. Registers without named fields are one number. */
 
 
+#define CASSANDRA_MAP_MAJOR 1u
 
 /* "CASS", first letter in the highest byte */
 #define CASSANDRA_ID 0x00u

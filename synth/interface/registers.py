@@ -94,6 +94,8 @@ def _section(register: Register) -> Iterator[str]:
 def c_header(config: DmaConfig | StoreConfig | None = None) -> str:
     """Write the map as macros, with the sizes of a configuration if one is given.
 
+    The names of sizes begin with the module's, so a C file can include the headers of two devices.
+
     PeakRDL's header has packed structures instead. Compilers for RISC-V access these byte by byte,
     which CODEBOOK does not take, and read the halves of a number in any order.
     """
@@ -105,7 +107,8 @@ def c_header(config: DmaConfig | StoreConfig | None = None) -> str:
         _GUARD.format(guard=guard),
     ]
     sizes = _sizes(config) if config else {}
-    lines += [f"#define CASSANDRA_{name} {value}u" for name, value in sizes.items()]
+    lines += [f"#define {name.upper()}_{size} {value}u" for size, value in sizes.items()]
+    lines += [f"#define CASSANDRA_MAP_MAJOR {VERSION[0]}u"]
     for register in REGISTERS:
         lines += ["", *_macros(register)]
     lines += ["", f"#endif /* {guard} */"]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.rtl.dma.config import DmaConfig
-from cassandra_spec.rtl.dma.registers import REGISTERS, Field, Register, check
+from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
+from cassandra_spec.rtl.dma.registers import REGISTERS, VERSION, Field, Register, check
 from cassandra_spec.synth.interface import registers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,13 +68,21 @@ def expected_macros() -> dict[str, int]:
 def test_the_header_compiles_and_has_the_numbers_of_the_table(
     compiler: str, dialect: str, tmp_path: Path
 ) -> None:
-    config = DmaConfig(decoders=2, queue=16)
-    (tmp_path / "map.h").write_text(registers.c_header(config))
+    array, encoder = DmaConfig(decoders=2, queue=16), StoreConfig(bus=64)
+    for name, config in (("array.h", array), ("encoder.h", encoder)):
+        (tmp_path / name).write_text(registers.c_header(config))
+    (tmp_path / "map.h").write_text('#include "array.h"\n#include "encoder.h"\n')
+    first, second = array.module_name.upper(), encoder.module_name.upper()
     sizes = {
-        "CASSANDRA_LANES": config.decoder.lanes,
-        "CASSANDRA_DECODERS": 2,
-        "CASSANDRA_QUEUE_DEPTH": 16,
-        "CASSANDRA_BUS_BYTES": config.bus,
+        f"{first}_LANES": array.decoder.lanes,
+        f"{first}_DECODERS": 2,
+        f"{first}_QUEUE_DEPTH": 16,
+        f"{first}_BUS_BYTES": array.bus,
+        f"{second}_LANES": encoder.encoder.lanes,
+        f"{second}_QUEUE_DEPTH": encoder.queue,
+        f"{second}_BUS_BYTES": 64,
+        f"{second}_RESULTS_DEPTH": encoder.results,
+        "CASSANDRA_MAP_MAJOR": VERSION[0],
     }
     expected = expected_macros() | sizes
     prints = "\n".join(f'  printf("%lu\\n", (unsigned long)({name}));' for name in expected)

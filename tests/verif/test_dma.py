@@ -26,7 +26,7 @@ DRIVER = Path(__file__).parents[2] / "drivers" / "cassandra.c"
 
 MODULES = ",".join(
     f"cassandra_spec.verif.dma.{name}"
-    for name in ("decoding", "failures", "software", "described", "firmware.decoding")
+    for name in ("decoding", "failures", "software", "aborting", "described", "firmware.decoding")
 )
 CONFIGS = {
     "l16": DmaConfig(),

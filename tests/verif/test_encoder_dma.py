@@ -13,7 +13,7 @@ from tests.verif.test_dma import described, run_checked
 
 MODULES = ",".join(
     f"cassandra_spec.verif.dma.{name}"
-    for name in ("encoding", "encoder_software", "described", "firmware.encoding")
+    for name in ("encoding", "encoder_software", "encoder_aborting", "described", "firmware.encoding")
 )
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 

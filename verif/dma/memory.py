@@ -310,6 +310,7 @@ class WriteMemory(Memory):
 
     def _forget(self) -> None:
         self.data: dict[int, int] = {}  # by word number
+        self.owed = 0  # bursts whose address was taken and whose response was not
         self.failed: list[int] = []  # addresses of bursts that were answered with an error
         self._answers: dict[int, deque[_Answer]] = defaultdict(deque)
         self._order: list[_Answer] = []
@@ -323,6 +324,7 @@ class WriteMemory(Memory):
         """Take bursts in the order of their addresses."""
         while True:
             asked = await self._aw.take()
+            self.owed += 1
             address, beats = self._burst(asked, "aw")
             response = Response.OKAY
             for beat in range(beats):
@@ -352,6 +354,7 @@ class WriteMemory(Memory):
         self._order.remove(answer)
         self._answers[answer.identity].popleft()
         await self._b.offer(bid=answer.identity, bresp=answer.response)
+        self.owed -= 1
         return True
 
     def _next(self) -> _Answer | None:

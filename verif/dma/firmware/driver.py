@@ -27,6 +27,10 @@ class Status(enum.IntEnum):
     ARGUMENT = 4
     FAULT = 5
     NEEDS_RESET = 6
+    STALE = 7
+    LENGTH = 8
+    LOST = 9
+    UNSUPPORTED = 10
 
 
 _READ = ctypes.CFUNCTYPE(c_uint32, c_void_p, c_uint32)
@@ -55,9 +59,8 @@ class Device(Structure):
     _fields_ = (
         ("bus", Bus),
         ("fault", Fault),
-        *_words("superblock", "word", "queue", "books", "entries", "schemes"),
-        ("encodes", c_bool),
-        ("coded", c_bool),
+        *_words("superblock", "word", "queue", "books", "entries", "schemes", "lanes", "vector"),
+        *((name, c_bool) for name in ("encodes", "coded", "aborting")),
     )
 
 
@@ -111,9 +114,9 @@ class Encode(Structure):
     )
 
 
-def build(source: Path, out: Path) -> Path:
-    """Compile the driver as a shared library."""
-    command = ["gcc", *FLAGS, "-shared", "-fPIC", str(source), "-o", str(out)]
+def build(source: Path, out: Path, *flags: str) -> Path:
+    """Compile the driver as a shared library, with additional flags."""
+    command = ["gcc", *FLAGS, *flags, "-shared", "-fPIC", str(source), "-o", str(out)]
     subprocess.run(command, check=True, capture_output=True)
     return out
 
@@ -153,6 +156,10 @@ class Driver:
     def recover(self) -> Status:
         """``cassandra_recover``."""
         return self._call("recover")
+
+    def abort(self, *, fresh: bool = False) -> Status:
+        """``cassandra_abort``."""
+        return self._call("abort", fresh)
 
     def _call(self, name: str, *arguments: Any) -> Status:
         function = getattr(self._library, f"cassandra_{name}")
