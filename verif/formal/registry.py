@@ -18,6 +18,7 @@ MODULES = (
     "cassandra_spec.verif.formal.encoder",
     "cassandra_spec.verif.formal.store",
     "cassandra_spec.verif.formal.bus",
+    "cassandra_spec.verif.formal.drain",
 )
 """Modules with a tuple ``CLAIMS``, in the order of the table."""
 
