@@ -28,6 +28,8 @@ module testbench;
   wire [15:0] m_axis_values_tkeep;
   wire m_axis_values_tvalid, m_axis_values_tlast, m_axis_values_tuser, irq;
   bit m_axis_values_tready = 1;
+  bit core_rst, quiesce_request;
+  wire quiesce_done;
 
   `TOP dma (.*);
 

@@ -109,7 +109,7 @@ _IRQ = """\
 """
 _IRQ_STATE = """\
     irq_before <= irq;
-    irq_cleared <= rst || s_axil_bvalid;  // a write clears it, one cycle before irq falls
+    irq_cleared <= rst || core_rst || s_axil_bvalid;  // one cycle before irq falls
 """
 
 _TOP = """

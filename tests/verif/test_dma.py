@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,7 @@ def test_dma(name: str) -> None:
     build = BUILD / f"dma_{name}"
     environment = formats(top.config) | described(top, build)
     run_checked(top, MODULES, build, environment)
+    run_strays(top, "cassandra_spec.verif.dma.aborting", build, environment)
 
 
 def run_checked(
@@ -52,12 +54,35 @@ def run_checked(
     environment: dict[str, str],
     *,
     rules: str | None = None,
+    testcase: str | None = None,
+    plusargs: Sequence[str] = (),
 ) -> None:
     """Run suites of a top with the exported assertions bound to it, or with other ``rules``."""
     name = top.module_name
-    checks = assertions(name, ports_of(top)) if rules is None else rules
-    design = Ruled(top)
-    run_suite(design, modules, name, build_dir=build, extra_env=environment, assertions=checks)
+    run_suite(
+        Ruled(top),
+        modules,
+        name,
+        build_dir=build,
+        extra_env=environment,
+        assertions=assertions(name, ports_of(top)) if rules is None else rules,
+        testcase=testcase,
+        plusargs=plusargs,
+    )
+
+
+def run_strays(
+    top: CassandraDma | CassandraEncoderDma, module: str, build: Path, environment: dict[str, str]
+) -> None:
+    """Run the tests whose memory breaks AXI's rules, which the assertions would find."""
+    run_checked(
+        top,
+        module,
+        build,
+        environment | {"CASSANDRA_STRAYS": "1"},
+        testcase="belong_to_nothing",
+        plusargs=["+verilator+noassert"],
+    )
 
 
 @pytest.mark.exhaustive

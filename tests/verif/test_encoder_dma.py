@@ -9,11 +9,17 @@ import pytest
 from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
 from cassandra_spec.verif.dma.encoding import small
 from tests.marks import exhaustive
-from tests.verif.test_dma import described, run_checked
+from tests.verif.test_dma import described, run_checked, run_strays
 
 MODULES = ",".join(
     f"cassandra_spec.verif.dma.{name}"
-    for name in ("encoding", "encoder_software", "encoder_aborting", "described", "firmware.encoding")
+    for name in (
+        "encoding",
+        "encoder_software",
+        "encoder_aborting",
+        "described",
+        "firmware.encoding",
+    )
 )
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
@@ -27,3 +33,4 @@ def test_encoder_dma(name: str) -> None:
     lanes = {"CASSANDRA_LANES": str(CONFIGS[name].encoder.lanes)}
     environment = lanes | described(top, build)
     run_checked(top, MODULES, build, environment)
+    run_strays(top, "cassandra_spec.verif.dma.encoder_aborting", build, environment)

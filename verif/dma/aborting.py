@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import cocotb
@@ -124,7 +125,7 @@ async def hard_reset(bench: DmaBench, pin: Pin) -> None:
     bench.scoreboard.reset()
 
 
-@cocotb.test()
+@cocotb.test(skip="CASSANDRA_STRAYS" not in os.environ)  # a memory that breaks AXI's rules
 async def beats_that_belong_to_nothing(dut: Any) -> None:
     """``rst`` alone, while beats are owed: they are ignored, reported, and not counted."""
     bench = await start(dut)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from cassandra_spec.verif.dma.memory import WriteTiming
 from cassandra_spec.verif.encoder.bench import Order
 from cassandra_spec.verif.encoder.cases import draw_segment
 from cassandra_spec.verif.library.patterns import PATTERNS
+
 
 def some_order(bench: EncoderDmaBench) -> Order:
     """Draw a segment of a few bursts."""
@@ -160,7 +162,7 @@ async def hard_reset(bench: EncoderDmaBench, pin: Pin) -> None:
     bench.codebooks.clear()
 
 
-@cocotb.test()
+@cocotb.test(skip="CASSANDRA_STRAYS" not in os.environ)  # a memory that breaks AXI's rules
 async def responses_that_belong_to_nothing(dut: Any) -> None:
     """``rst`` alone, while responses are owed: they are taken, reported, and have no effect."""
     bench = await start(dut)

@@ -20,7 +20,7 @@ module testbench;
   wire aw_ready, w_ready, b_valid;
 
   // memory: one burst in hand
-  wire ar_valid, r_ready, irq;
+  wire ar_valid, r_ready, irq, quiet;
   wire [`ID-1:0] ar_id;
   wire [`ADDRESS-1:0] ar_address;
   wire [7:0] ar_length;
@@ -64,7 +64,10 @@ module testbench;
       .m_axis_values_tuser(user),
       .m_axis_values_tvalid(valid),
       .m_axis_values_tready(ready),
-      .irq(irq)
+      .irq(irq),
+      .core_rst(1'b0),
+      .quiesce_request(1'b0),
+      .quiesce_done(quiet)
   );
 
   always @(posedge clk) begin

@@ -80,6 +80,7 @@ def run_suite(
     extra_env: Mapping[str, str] | None = None,
     internals: bool = False,
     assertions: str = "",
+    plusargs: Sequence[str] = (),
 ) -> SuiteResult:
     """Build ``design`` and run the cocotb tests of ``module`` in it.
 
@@ -92,6 +93,7 @@ def run_suite(
         waves: record an FST file, in the folder that the variable WAVES_DIR names, else in
             ``build_dir``; None: if WAVES_DIR names a folder.
         testcase: a regular expression that selects tests by name; None runs all.
+        plusargs: arguments of the simulation, such as ``+verilator+noassert``.
         extra_env: environment variables for the tests.
         internals: make every signal of the design visible to cocotb (slow).
         assertions: SystemVerilog that is bound to the design; a failed assertion ends the run.
@@ -124,6 +126,7 @@ def run_suite(
             sim_build=str(folder),
             seed=choose_seed(seed),
             testcase=testcase,
+            plus_args=list(plusargs),
             waves=waves,
             timescale="1ns/1ps",
         ) as suite,
