@@ -114,7 +114,7 @@ class PacketOut(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         beats, values = self.beats, self.values
-        inside, closing, free = Signal(), Signal(), Signal()
+        inside, closing, free = (Signal(name=name) for name in ("inside", "closing", "free"))
         m.d.comb += [
             free.eq(~values.valid | values.ready),
             beats.ready.eq(free & ~closing & ~self.cut),
@@ -170,7 +170,7 @@ class PacketIn(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         values, beats = self.values, self.beats
-        inside, passes = Signal(), Signal()
+        inside, passes = Signal(name="inside"), Signal(name="passes")
         m.d.comb += [
             passes.eq(~self.discards & ~self.stop & ~ResetSignal()),
             beats.payload.eq(values.payload),

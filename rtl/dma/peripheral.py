@@ -132,7 +132,7 @@ class Peripheral(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m, state, engine = Module(), Module(), Module()
-        m.submodules.registers, m.submodules.drain = self.registers, self.drain
+        m.submodules.registers, m.submodules.reset_control = self.registers, self.drain
         state.submodules.codebooks = self.codebooks
         engine.submodules.queue = queue = self._queue()
         closed = self.core_rst | ResetSignal()

@@ -108,8 +108,9 @@ class RegisterFile(wiring.Component):
         """
         write, answers = _Write(), Signal(name="write")
         word = Signal(self.write_layout)
-        addressed, filled = Signal(), Signal()
-        address_check, word_check = Signal(), Signal()
+        names = ("addressed", "filled", "address_check", "word_check")
+        flags = (Signal(name=f"write_{name}") for name in names)
+        addressed, filled, address_check, word_check = flags
         sound = (address_check == check_of(write.place)) & (word_check == check_of(word))
         m.d.comb += [
             write.acts.eq(answers & sound),
@@ -141,9 +142,9 @@ class RegisterFile(wiring.Component):
         return write
 
     def _read_port(self, m: Module, state: Module) -> None:
-        place = Signal(ADDRESS_BITS - 2)
-        addressed, read = Signal(), Signal()
-        value = Signal(32)
+        place = Signal(ADDRESS_BITS - 2, name="read_place")
+        addressed, read = Signal(name="read_addressed"), Signal(name="read")
+        value = Signal(32, name="read_value")
         m.d.comb += [
             self.ar.ready.eq(~addressed),
             read.eq(addressed & (~self.r.valid | self.r.ready)),
@@ -199,7 +200,7 @@ class _Write:
 
     def __init__(self) -> None:
         self.acts = Signal()  # no bit of the write has flipped on the way
-        self.place = Signal(ADDRESS_BITS - 2)
+        self.place = Signal(ADDRESS_BITS - 2, name="write_place")
         self.bits, self.strobe = Signal(32), Signal(4)
         self.mask = Signal(32)  # bits that are written
 

@@ -10,7 +10,6 @@ from amaranth.hdl import Assert, Assume, Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
-from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.axi import (
     connect_lite,
     connect_reads,
@@ -19,16 +18,14 @@ from cassandra_spec.rtl.dma.axi import (
     read_ports,
     write_ports,
 )
-from cassandra_spec.rtl.dma.config import DmaConfig
 from cassandra_spec.rtl.dma.read_master import ReadMaster
 from cassandra_spec.rtl.dma.register_file import RegisterFile
 from cassandra_spec.rtl.dma.write_master import WriteMaster
+from cassandra_spec.verif.formal.drain import READS, Drained
 from cassandra_spec.verif.formal.harness import Around
 from cassandra_spec.verif.formal.prover import Claim
 from cassandra_spec.verif.formal.store import CONFIG
 from cassandra_spec.verif.library.axi import LiteRules, ReadRules, Rules, WriteRules
-
-READS = DmaConfig(decoder=DecoderConfig(lanes=8), bus=64, burst=128, buffer=128, address=32)
 
 
 class Flat(wiring.Component):
@@ -80,14 +77,16 @@ class Obeys(Around):
 
 def _reads(*, lasting: bool) -> Obeys:
     """Return the read claims that an induction over a few cycles shows, or the others."""
-    port = Flat(ReadMaster(READS), read_ports(READS), connect_reads, ("ar", "r", "r_valid"))
+    master = Drained(ReadMaster(READS))
+    port = Flat(master, read_ports(READS), connect_reads, ("ar", "r", "r_valid"))
     asserted = [rule for rule in ReadRules.DESIGN if (rule != "m_axi_ar_open") == lasting]
     return Obeys(port, ReadRules(READS), asserted)
 
 
 def _writes(*, lasting: bool) -> Obeys:
     """Return the same claims for the write port."""
-    port = Flat(WriteMaster(CONFIG), write_ports(CONFIG), connect_writes, ("aw", "w", "b"))
+    master = Drained(WriteMaster(CONFIG))
+    port = Flat(master, write_ports(CONFIG), connect_writes, ("aw", "w", "b"))
     deep = ("m_axi_aw_page", "m_axi_aw_open", "m_axi_w_asked", "m_axi_w_last")
     asserted = [rule for rule in WriteRules.DESIGN if (rule not in deep) == lasting]
     return Obeys(port, WriteRules(CONFIG), asserted)
@@ -101,8 +100,9 @@ def _registers() -> Obeys:
 CLAIMS = (
     Claim(
         name="bus.reads",
-        what="Read addresses keep every rule of AXI4 but the next: they stay until they are taken, "
-        "and ask for incrementing bursts of whole, aligned words inside a page.",
+        what="Read addresses keep every rule of AXI4 but the next, across soft resets in any cycle: "
+        "they stay until they are taken, and ask for incrementing bursts of whole, aligned words "
+        "inside a page.",
         design=functools.partial(_reads, lasting=True),
         method="inductive",
         depth=4,
@@ -110,15 +110,16 @@ CLAIMS = (
     ),
     Claim(
         name="bus.reads_open",
-        what="No more bursts are open than the buffer has words, if the memory keeps AXI's rules.",
+        what="No more bursts are open than the buffer has words, across soft resets in any cycle, "
+        "if the memory keeps AXI's rules.",
         design=functools.partial(_reads, lasting=False),
         method="bounded",
         depth=20,
     ),
     Claim(
         name="bus.writes",
-        what="Write addresses and words stay until they are taken; bursts are incrementing, of "
-        "whole, aligned words.",
+        what="Write addresses and words stay until they are taken, across soft resets in any cycle; "
+        "bursts are incrementing, of whole, aligned words.",
         design=functools.partial(_writes, lasting=True),
         method="inductive",
         depth=4,
@@ -127,7 +128,8 @@ CLAIMS = (
     Claim(
         name="bus.writes_words",
         what="Bursts end inside their page and have the words that they say, the last one marked; "
-        "no more than the queues hold are open (responses keep AXI's rules).",
+        "no more than the queues hold are open, across soft resets in any cycle (responses keep "
+        "AXI's rules).",
         design=functools.partial(_writes, lasting=False),
         method="bounded",
         depth=20,

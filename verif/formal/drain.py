@@ -164,24 +164,24 @@ def _legal_store(m: Module, region: RegionStore) -> None:
 
 
 _SHELL = (
-    r"(?:drain\.(?:draining|quiet)",
+    r"reset_control\.(?:draining|quiet)",
     # the register port: an access that is at work, and its response
-    r"registers\.(?:addressed|filled|place|word|word_check|address_check|write_place|b__\w+|r__\w+)",
+    r"registers\.(?:(?:write|read)_\w+|word|[br]__\w+)",
     r"reads\.(?:beat|valid|owed|latest)",
     r"reads\.(?:owed_\d+)\..*",
     r"reads\.address\..*",
     r"(?:store|store\.master)\.(?:address|course|owed_\d+)\..*",
     r"(?:store|store\.master)\.(?:blank|owed)",
     r"out\.(?:values__\w+|inside|closing|counts)",
-    r"source\.(?:inside|discards))",
+    r"source\.(?:inside|discards)",
 )
 
 
 def kept_by_soft_reset(netlist: Netlist, shell: re.Pattern[str]) -> list[str]:
-    """Return flip-flops outside ``shell`` that a soft reset does not put into their initial state.
+    """Return flip-flops outside ``shell`` that ``rst`` resets and a soft reset does not.
 
-    The input of each other flip-flop must come from a multiplexer that ``rst`` switches, and, in
-    front of it, one that the request or the drain switches to the initial state.
+    The input of each other one must come from a multiplexer that ``rst`` switches, and, in front of
+    it, from one that the request or the drain switches to the initial state.
     """
     initial, names = netlist.initial(), _names(netlist)
     (reset,) = netlist.ports["rst"]["bits"]
@@ -189,7 +189,7 @@ def kept_by_soft_reset(netlist: Netlist, shell: re.Pattern[str]) -> list[str]:
     switches = {
         bit
         for name, net in netlist.names.items()
-        if re.fullmatch(r"drain\.request|(?:.*\.)?clear", name)
+        if re.fullmatch(r"reset_control\.request|(?:reads|store)\.clear", name)
         for bit in net["bits"]
     }
     by_drain = _muxes(netlist, switches)
@@ -199,11 +199,11 @@ def kept_by_soft_reset(netlist: Netlist, shell: re.Pattern[str]) -> list[str]:
             continue
         pins = cell["connections"]
         for d, q in zip(pins["D"], pins["Q"], strict=True):
-            inner = by_reset.get(d, (None, None))[0]
-            while inner in by_drain and by_drain[inner][1] != initial.get(q, "x"):
-                inner = by_drain[inner][0]
-            if inner not in by_drain and not any(shell.fullmatch(n) for n in names.get(q, ())):
-                wrong.add(min(names.get(q, ("?",)), key=len))
+            if by_reset.get(d, (q,))[0] == q:  # data without a reset, or a constant
+                continue
+            to = by_drain.get(by_reset[d][0], (None, None))[1]
+            if to != initial.get(q, "x") and not any(shell.fullmatch(n) for n in names[q]):
+                wrong.add(max(names[q], key=len))
     return sorted(wrong)
 
 

@@ -114,6 +114,7 @@ class Ledger(Around):
     def claims(self, m: Module) -> None:
         """Assert the rule for entries and writes, and the limit of segments inside."""
         part = self.part
+        m.d.comb += Assume(~part.drain)
         given, told = part.places, part.results
         for name, port in (("places", given), ("results", told)):
             assume_holds(m, port.valid, port.ready, port.payload, name)
