@@ -318,3 +318,25 @@ def test_places_without_a_register_are_answered_with_an_error() -> None:
         assert await read(ctx, dut, 0xFC) == (1, RESPONSE_OKAY)
 
     run(work)
+
+
+def test_reset_sets_registers_to_zero_and_the_port_goes_on() -> None:
+    async def work(ctx: Any, dut: RegisterFile) -> None:
+        for offset in (0x00, 0xFC):
+            assert await write(ctx, dut, offset, 0xFFFF_FFFF) == 0
+        ctx.set(dut.sticky_value_set, 5)
+        await ctx.tick()
+        ctx.set(dut.sticky_value_set, 0)
+        assert await read(ctx, dut, 0x10) == (5, 0)
+        ctx.set(dut.ar.payload, 0x00)
+        await transfer(ctx, dut.ar)  # answered, although the reset comes first
+        ctx.set(dut.reset, 1)
+        await ctx.tick()
+        ctx.set(dut.reset, 0)
+        await answer(ctx, dut.r)
+        await ctx.tick()
+        for offset in (0x00, 0x10, 0xFC):
+            assert await read(ctx, dut, offset) == (0, 0)
+        assert ctx.get(dut.keep_intact)
+
+    run(work)

@@ -27,7 +27,14 @@ DRIVER = Path(__file__).parents[2] / "drivers" / "cassandra.c"
 
 MODULES = ",".join(
     f"cassandra_spec.verif.dma.{name}"
-    for name in ("decoding", "failures", "software", "aborting", "described", "firmware.decoding")
+    for name in (
+        "decoding",
+        "failures",
+        "software",
+        "resets.decoding",
+        "described",
+        "firmware.decoding",
+    )
 )
 CONFIGS = {
     "l16": DmaConfig(),
@@ -44,7 +51,7 @@ def test_dma(name: str) -> None:
     build = BUILD / f"dma_{name}"
     environment = formats(top.config) | described(top, build)
     run_checked(top, MODULES, build, environment)
-    run_strays(top, "cassandra_spec.verif.dma.aborting", build, environment)
+    run_strays(top, "cassandra_spec.verif.dma.resets.stray_reads", build, environment)
 
 
 def run_checked(
@@ -54,7 +61,6 @@ def run_checked(
     environment: dict[str, str],
     *,
     rules: str | None = None,
-    testcase: str | None = None,
     plusargs: Sequence[str] = (),
 ) -> None:
     """Run suites of a top with the exported assertions bound to it, or with other ``rules``."""
@@ -66,7 +72,6 @@ def run_checked(
         build_dir=build,
         extra_env=environment,
         assertions=assertions(name, ports_of(top)) if rules is None else rules,
-        testcase=testcase,
         plusargs=plusargs,
     )
 
@@ -79,8 +84,7 @@ def run_strays(
         top,
         module,
         build,
-        environment | {"CASSANDRA_STRAYS": "1"},
-        testcase="belong_to_nothing",
+        environment,
         plusargs=["+verilator+noassert"],
     )
 

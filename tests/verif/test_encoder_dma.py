@@ -16,7 +16,7 @@ MODULES = ",".join(
     for name in (
         "encoding",
         "encoder_software",
-        "encoder_aborting",
+        "resets.encoding",
         "described",
         "firmware.encoding",
     )
@@ -33,4 +33,4 @@ def test_encoder_dma(name: str) -> None:
     lanes = {"CASSANDRA_LANES": str(CONFIGS[name].encoder.lanes)}
     environment = lanes | described(top, build)
     run_checked(top, MODULES, build, environment)
-    run_strays(top, "cassandra_spec.verif.dma.encoder_aborting", build, environment)
+    run_strays(top, "cassandra_spec.verif.dma.resets.stray_writes", build, environment)

@@ -100,9 +100,9 @@ def _registers() -> Obeys:
 CLAIMS = (
     Claim(
         name="bus.reads",
-        what="Read addresses keep every rule of AXI4 but the next, across soft resets in any cycle: "
-        "they stay until they are taken, and ask for incrementing bursts of whole, aligned words "
-        "inside a page.",
+        what="Read addresses keep every rule of AXI4 but the next, across soft resets in any "
+        "cycle: they stay until they are taken, and ask for incrementing bursts of whole, "
+        "aligned words inside a page.",
         design=functools.partial(_reads, lasting=True),
         method="inductive",
         depth=4,
@@ -118,8 +118,8 @@ CLAIMS = (
     ),
     Claim(
         name="bus.writes",
-        what="Write addresses and words stay until they are taken, across soft resets in any cycle; "
-        "bursts are incrementing, of whole, aligned words.",
+        what="Write addresses and words stay until they are taken, across soft resets in any "
+        "cycle; bursts are incrementing, of whole, aligned words.",
         design=functools.partial(_writes, lasting=True),
         method="inductive",
         depth=4,

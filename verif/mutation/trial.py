@@ -21,7 +21,7 @@ from pathlib import Path
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.verif.mutation.catalogue import ROOT, Mutation
 
-TREE = ("cassandra_spec", "golden", "rtl", "toolkit", "verif", "tests")
+TREE = ("cassandra_spec", "drivers", "golden", "rtl", "toolkit", "verif", "tests")
 SETTINGS = "pyproject.toml"  # settings of pytest
 SCRATCH, LOG = "scratch", "log.txt"
 

@@ -1,0 +1,39 @@
+"""Suite of the encoder behind its registers: responses that belong to nothing.
+
+The memory breaks AXI's rules here, so the suite runs without the exported assertions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cocotb
+
+from cassandra_spec.verif.dma.bench import Pin
+from cassandra_spec.verif.dma.encoding import encode_all, start
+from cassandra_spec.verif.dma.memory import WriteTiming
+from cassandra_spec.verif.dma.resets.encoding import begin, hard_reset, some_order
+
+
+@cocotb.test()
+async def responses_that_belong_to_nothing(dut: Any) -> None:
+    """``rst`` alone, while responses are owed: they are taken, reported, and have no effect."""
+    bench = await start(dut)
+    bench.rules.waived = frozenset({"m_axi_b_asked", "m_axi_b_reset"})
+    for _ in range(6):
+        bench.memory.use(WriteTiming(shortest=200, longest=200))
+        await begin(bench, [some_order(bench)])
+        await bench.until(lambda: bench.memory.owed > 1, 4000, "bursts")
+        bench.quiesce.level = 1  # no burst may be cut
+        await bench.until(lambda: not dut.m_axi_wvalid.value, 400, "the last word")
+        await hard_reset(bench, Pin(dut.rst))
+        bench.quiesce.level = 0
+        await bench.until(lambda: bench.memory.owed == 0, 2000, "the last response")
+        await bench.run(4)
+        assert await bench.do(bench.host.causes()) == {"stray"}
+        assert await bench.do(bench.host.read("status")) == 0
+        await bench.do(bench.host.write("error", 0xFFFF_FFFF))
+        await bench.enable()
+        bench.memory.use(WriteTiming())
+        await encode_all(bench, [some_order(bench).segment])
+        assert not await bench.do(bench.host.causes())
