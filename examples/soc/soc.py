@@ -46,7 +46,7 @@ class Devices(SoCCore):
 
     def add_devices(self, tops: Path) -> None:
         """Add both; ``tops`` has a folder of ``casspec rtl`` for each."""
-        self.reset_devices = CSRStorage(1, description="hold decoder and encoder in reset")
+        self.reset_devices = CSRStorage(1, description="soft reset of decoder and encoder")
         self._take_values(self._add_device(tops, "decoder", "m_axis_values"))
         self._give_values(self._add_device(tops, "encoder", "s_axis_values"))
 
@@ -67,7 +67,10 @@ class Devices(SoCCore):
         irq = Signal()
         signals = {
             "clk": ClockSignal(),
-            "rst": ResetSignal() | self.reset_devices.storage,
+            "rst": ResetSignal(),
+            "core_rst": self.reset_devices.storage,  # alone: the bus is drained meanwhile
+            "quiesce_request": 0,
+            "quiesce_done": Signal(),
             "irq": irq,
             **_channel_signals(ports, "s_axil", lite),
             **_channel_signals(ports, "m_axi", full),

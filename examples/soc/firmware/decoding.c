@@ -140,9 +140,29 @@ static void bus_faults(const struct tensor* tensor) {
     expect("decode", &job, CASSANDRA_ERROR_DECODE_MASK);
 }
 
+/* Stop a job whose reads are outstanding; then the whole tensor must be right. */
+static void stops(const struct tensor* tensor) {
+    for (uint32_t pulses = 0u; pulses < 2u; pulses++) {
+        cassandra_decode job = job_of(tensor, true);
+        load_codebook(&decoder, tensor);
+        take_values(AREA);
+        bool right = cassandra_decode_start(&decoder, &job, true) == CASSANDRA_OK &&
+                     cassandra_decode_step(&decoder, &job) == CASSANDRA_BUSY;
+        if (pulses != 0u) {
+            main_reset_devices_write(1u);
+            main_reset_devices_write(0u);
+            right = right && cassandra_decode_step(&decoder, &job) == CASSANDRA_LOST;
+        }
+        right = abort_job(&decoder) && right && !interrupts(DECODER_INTERRUPT);
+        put_event(&decoder, pulses != 0u ? "core_rst" : "abort", right);
+        decode(tensor, true, false);
+    }
+}
+
 void decoder_faults(const struct tensor* unary, const struct tensor* exact) {
     code_faults(unary);
     group_faults(exact);
     length_faults(exact);
     bus_faults(exact);
+    stops(unary);
 }

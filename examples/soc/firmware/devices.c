@@ -47,18 +47,29 @@ static void recover(cassandra_device* device) {
         status = cassandra_recover(device);
     }
     if (status != CASSANDRA_OK) {
-        main_reset_devices_write(1u);
-        main_reset_devices_write(0u);
-        put_text("(reset) ");
+        (void)abort_job(device);
+        put_text("(abort) ");
     }
+}
+
+bool abort_job(cassandra_device* device) {
+    cassandra_status status = CASSANDRA_BUSY;
+    for (uint32_t i = 0u; i < LIMIT && status == CASSANDRA_BUSY; i++) {
+        status = cassandra_abort(device, false);
+    }
+    return status == CASSANDRA_OK;
+}
+
+void put_event(const cassandra_device* device, const char* name, bool right) {
+    put_name(device->encodes ? "encoder" : "decoder");
+    put_name(name);
+    put_number(device->fault.causes, 8u);
+    put_verdict(right);
 }
 
 void judge(cassandra_device* device, const char* name, bool faulted, uint32_t cause) {
     recover(device);
-    put_name(device->encodes ? "encoder" : "decoder");
-    put_name(name);
-    put_number(device->fault.causes, 8u);
-    put_verdict(faulted && (device->fault.causes & cause) != 0u);
+    put_event(device, name, faulted && (device->fault.causes & cause) != 0u);
 }
 
 /* The registers have the descriptor of an earlier segment. */

@@ -156,9 +156,31 @@ static void mx_faults(const struct tensor* tensor) {
     expect("encode_command", &job, source, CASSANDRA_ERROR_ENCODE_COMMAND_MASK);
 }
 
+/* Stop a job in the middle of a packet, whose rest is discarded; then the tensor must be right. */
+static void stops(const struct tensor* tensor) {
+    cassandra_encode job = job_of(tensor);
+    struct source source = {(uint32_t)(uintptr_t)part_of(tensor, tensor->plain), tensor->plain_size,
+                            2u * tensor->segment_values};
+    const cassandra_bus* bus = &encoder.bus;
+
+    load_codebook(&encoder, tensor);
+    bool right = cassandra_encode_start(&encoder, &job, true) == CASSANDRA_OK &&
+                 cassandra_encode_step(&encoder, &job) == CASSANDRA_BUSY;
+    offer(&source);
+    for (uint32_t i = 0u; i < LIMIT && bus->read(bus->context, CASSANDRA_COUNT_VALUES_LOW) == 0u;
+         i++) {
+    }
+    right = abort_job(&encoder) && right && !interrupts(ENCODER_INTERRUPT);
+    for (uint32_t i = 0u; i < LIMIT && reader_done_read() == 0u; i++) {
+    }
+    put_event(&encoder, "abort", right && reader_done_read() != 0u);
+    encode(tensor);
+}
+
 void encoder_faults(const struct tensor* unary, const struct tensor* mx) {
     packet_faults(unary);
     place_faults(unary);
     unary_faults(unary);
     mx_faults(mx);
+    stops(unary);
 }

@@ -1,5 +1,5 @@
-/* Declarations that the parts of the firmware share. The image in memory is that of image.py: where it ends, a
-   count, the places of tensors, and a struct tensor for each. */
+/* Declarations that the parts of the firmware share. The image in memory is that of image.py: where
+   it ends, a count, the places of tensors, and a struct tensor for each. */
 #ifndef FIRMWARE_H
 #define FIRMWARE_H
 
@@ -60,6 +60,9 @@ void put_row(const cassandra_device* device, const struct tensor* tensor, const 
 /* A job has ended with a fault that has a cause; the device can be used again. */
 void judge(cassandra_device* device, const char* name, bool faulted, uint32_t cause);
 void overflow(cassandra_device* device, const char* name);
+/* Drop the job at work; return whether the device has ended. */
+bool abort_job(cassandra_device* device);
+void put_event(const cassandra_device* device, const char* name, bool right);
 
 /* decoding.c */
 bool find_decoder(void);
