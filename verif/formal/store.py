@@ -181,7 +181,11 @@ class Corrected(wiring.Component):
         return m
 
 
-_ALLOWED = {"m_axi_bready": frozenset({"m_axi_bid"})}
+_ALLOWED = {
+    "m_axi_bready": frozenset({"m_axi_bid"}),
+    **{f"s_axil_{name}ready": frozenset({"rst", "core_rst"}) for name in ("aw", "w", "ar")},
+    "s_axis_values_tready": frozenset({"rst"}),
+}
 
 CLAIMS = (
     Claim(
@@ -218,7 +222,7 @@ CLAIMS = (
     Claim(
         name="store.registered",
         what="No output of encoder, registers and store depends on an input of the same cycle, but "
-        "ready of responses on their ID.",
+        "ready of responses on their ID, and ready of registers and values on resets.",
         design=lambda: CassandraEncoderDma(CONFIG),
         method="structural",
         check=lambda text: wrong_paths(Netlist.of(text), _ALLOWED),
