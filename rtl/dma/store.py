@@ -68,8 +68,8 @@ class Store(wiring.Component):
         self._follows = fifo.SyncFIFO(width=1, depth=IN_FLIGHT)
         self._waiting = fifo.SyncFIFO(width=EncodeResult().size, depth=IN_FLIGHT)
         master = self.master.signature.members
-        names = ("words", "aw", "w", "b", "writing", "wrong", "fault", "fault_valid")
-        names = (*names, *master_members())
+        names = ["words", "aw", "w", "b", "writing", "wrong", "fault", "fault_valid"]
+        names += master_members()
         super().__init__(
             {
                 "places": In(

@@ -30,7 +30,7 @@ def test_a_packet_that_has_begun_ends_once(seed: int) -> None:
             if cut:
                 offered, number = None, number + 1000
             elif offered is None and rng.random() < 0.7:
-                last = rng.random() < 0.3
+                last = int(rng.random() < 0.3)
                 offered = {"last": last, "error": 0, "present": 255, "values": [number] * LANES}
                 number += last
             ctx.set(dut.cut, cut)

@@ -15,13 +15,16 @@ from cassandra_spec.verif.dma.axi_models import Response
 from cassandra_spec.verif.dma.bench import Broken, DmaBench, Placed
 from cassandra_spec.verif.dma.firmware.driver import Decode, Driver, Status
 from cassandra_spec.verif.dma.firmware.port import (
+    abort,
     call,
+    check_quiet,
     directory_of,
     driver_of,
     finish,
     layout_of,
 )
 from cassandra_spec.verif.dma.host import names_of
+from cassandra_spec.verif.dma.memory import Timing
 from cassandra_spec.verif.library.patterns import ALWAYS, NEVER
 from cassandra_spec.verif.library.payloads import Payload, draw, random_format
 
@@ -141,4 +144,83 @@ async def a_job_waits_for_the_one_before(dut: Any) -> None:
     job = place(bench, payload, target=True)
     assert await call(bench, driver.start, job) == Status.OK
     assert await finish(bench, driver, job) == Status.OK
+    await bench.finish()
+
+
+@cocotb.test()
+async def the_interrupt_is_low_after_every_job(dut: Any) -> None:
+    """Behind a slow bus the last segment ends while the step is at work."""
+    bench = await decoding.start(dut)
+    driver = await driver_of(bench, delay=80)
+    payload = some_payload(bench, "mx", 1)
+    for _ in range(3):
+        job = place(bench, payload, target=True)
+        assert await call(bench, driver.start, job, interrupt=True) == Status.OK
+        assert await finish(bench, driver, job, interrupt=True) == Status.OK
+        await check_quiet(bench)
+        await bench.finish()
+
+
+@cocotb.test()
+@cocotb.parametrize(cycles=[0, 40, 150])
+async def a_job_is_aborted(dut: Any, cycles: int) -> None:
+    """Reads are outstanding; then the device does the job."""
+    bench = await decoding.start(dut)
+    driver = await driver_of(bench)
+    payload = some_payload(bench, "unary", 4)
+    await load(bench, driver, payload)
+    job = place(bench, payload, target=True)
+    bench.memory.use(Timing(shortest=60, longest=60))
+    assert await call(bench, driver.start, job, interrupt=True) == Status.OK
+    assert await call(bench, driver.step, job) == Status.BUSY
+    await bench.run(cycles)
+    bench.scoreboard.cut = True
+    await abort(bench, driver)
+    assert bench.memory.owed == 0
+    await bench.run(4)
+    bench.scoreboard.forget()
+    assert await call(bench, driver.step, job) == Status.LOST
+    await load(bench, driver, payload)
+    job = place(bench, payload, target=True)
+    assert await call(bench, driver.start, job) == Status.OK
+    assert await finish(bench, driver, job) == Status.OK
+    await bench.finish()
+
+
+@cocotb.test()
+@cocotb.parametrize(early=[False, True])
+async def a_device_that_was_reset_is_noticed(dut: Any, early: bool) -> None:
+    """Reset before the first step, or after it."""
+    bench = await decoding.start(dut)
+    driver = await driver_of(bench)
+    payload = some_payload(bench, "mx", 3)
+    job = place(bench, payload, target=False)
+    assert await call(bench, driver.start, job, interrupt=True) == Status.OK
+    if not early:
+        assert await call(bench, driver.step, job) == Status.BUSY
+    bench.scoreboard.cut = True
+    await bench.soft_reset(pin=True)
+    assert await call(bench, driver.step, job) == Status.LOST
+    await abort(bench, driver)
+    await bench.run(4)
+    bench.scoreboard.forget()
+    await bench.decode(decoding.some_jobs(bench, 2))
+
+
+@cocotb.test()
+async def a_length_that_wraps_is_not_read(dut: Any) -> None:
+    """An entry whose region has 2^32 + 128 bytes stops the job; its first segment is right."""
+    bench = await decoding.start(dut)
+    driver = await driver_of(bench)
+    payload = some_payload(bench, "mx", 3)
+    job = place(bench, payload, target=False)
+    job.directory[1].speculation_length = (1 << 32) // driver.device.superblock + 1
+    assert await call(bench, driver.start, job, interrupt=True) == Status.OK
+    assert await call(bench, driver.step, job) == Status.LENGTH
+    await bench.run(50)
+    assert not int(dut.irq.value)
+    await recover(bench, driver)
+    assert len(bench.scoreboard.expected) in (2, 3)  # the first segment may have left the queue
+    bench.scoreboard.forget()
+    await check_quiet(bench)
     await bench.finish()

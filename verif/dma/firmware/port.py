@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cocotb.task import bridge, resume
+from cocotb.triggers import RisingEdge
 
 from cassandra_spec.golden.format import SCHEMES, Format
 from cassandra_spec.verif.dma.axi_models import Response
@@ -21,17 +22,23 @@ from cassandra_spec.verif.dma.firmware.driver import Decode, Driver, Encode, Ent
 _STEPS = 2000  # of a job, at most
 
 
-async def driver_of(bench: PeripheralBench[Any]) -> Driver:
-    """Return the driver after it has found the device."""
+async def driver_of(bench: PeripheralBench[Any], *, delay: int = 0) -> Driver:
+    """Return the driver after it has found the device; each access is ``delay`` cycles late."""
+
+    async def wait() -> None:
+        for _ in range(delay):
+            await RisingEdge(bench.dut.clk)
 
     @resume
     async def read(offset: int) -> int:
+        await wait()
         value, response = await bench.host.raw_read(offset)
         assert response == Response.OKAY, hex(offset)
         return int(value)
 
     @resume
     async def write(offset: int, value: int) -> None:
+        await wait()
         response = await bench.host.raw_write(offset, value.to_bytes(4, "little"))
         assert response == Response.OKAY, hex(offset)
 
@@ -58,6 +65,25 @@ async def finish(
         if status != Status.BUSY:
             return status
     raise AssertionError("the job must end")
+
+
+async def abort(bench: PeripheralBench[Any], driver: Driver, *, fresh: bool = False) -> None:
+    """Abort to the end; the interrupt is then low."""
+    status = Status.BUSY
+    while status == Status.BUSY:
+        status = await call(bench, driver.abort, fresh=fresh)
+    assert status == Status.OK
+    bench.codebooks.clear()
+    await check_quiet(bench)
+
+
+async def check_quiet(bench: PeripheralBench[Any]) -> None:
+    """Require that the interrupt is off and stays low."""
+    for register in ("irq_enable", "irq"):
+        assert await bench.do(bench.host.read(register)) == 0, register
+    for _ in range(50):
+        await bench.run(1)
+        assert not int(bench.dut.irq.value)
 
 
 def layout_of(fmt: Format, count: int, slot: int = 0) -> Layout:
