@@ -144,6 +144,7 @@ class Peripheral(wiring.Component):
         self._write_codebooks(m)
         self._descriptor(m, queue)
         self._drain(m, activity)
+        self._interrupt(m)
         self._status(state, queue, activity)
         self._errors(state, activity, queue.wrong)
         self._counters(state, activity)
@@ -300,11 +301,15 @@ class Peripheral(wiring.Component):
             registers.irq_segment_set.eq(activity.done & self.live),
             registers.irq_idle_set.eq(was_busy & ~self.busy),
         ]
+
+    def _interrupt(self, m: Module) -> None:
+        """Drive ``irq``, which falls two cycles after a write, or one after ``core_rst``."""
+        registers = self.registers
         waits = Cat(
             getattr(registers, f"irq_{name}") & getattr(registers, f"irq_enable_{name}")
             for name in names_of("irq")
         )
-        m.d.sync += self.irq.eq(waits.any())
+        m.d.sync += self.irq.eq(waits.any() & ~self.core_rst)
 
     def _errors(self, m: Module, activity: Activity, closed: Value) -> None:
         """Record sticky causes, the first flagged segment and the first failed burst."""

@@ -164,7 +164,7 @@ def _legal_store(m: Module, region: RegionStore) -> None:
 
 
 _SHELL = (
-    r"reset_control\.(?:draining|quiet)",
+    r"irq|reset_control\.(?:draining|quiet)",
     # the register port: an access that is at work, and its response
     r"registers\.(?:(?:write|read)_\w+|word|[br]__\w+)",
     r"reads\.(?:beat|valid|owed|latest)",

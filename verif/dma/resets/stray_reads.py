@@ -24,7 +24,7 @@ async def beats_that_belong_to_nothing(dut: Any) -> None:
     for _ in range(10):
         bench.memory.use(Timing(shortest=60, longest=60))
         await begin(bench, 3)
-        await bench.until(lambda: bench.memory.owed > 30, 1000, "reads")
+        await bench.until(lambda: bench.memory.owed > 8, 1000, "reads")
         await hard_reset(bench, Pin(bench.dut.rst))
         await bench.until(lambda: bench.memory.owed == 0, 2000, "the last beat")
         await bench.run(4)

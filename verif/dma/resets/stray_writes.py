@@ -1,6 +1,6 @@
-"""Suite of the encoder behind its registers: responses that belong to nothing.
+"""Suite of the encoder behind its registers: stray responses, sources that withdraw their offer.
 
-The memory breaks AXI's rules here, so the suite runs without the exported assertions.
+The other sides break rules here, so the suite runs without the exported assertions.
 """
 
 from __future__ import annotations
@@ -9,10 +9,17 @@ from typing import Any
 
 import cocotb
 
+from cassandra_spec.verif.dma.axi_models import Response
 from cassandra_spec.verif.dma.bench import Pin
 from cassandra_spec.verif.dma.encoding import encode_all, start
 from cassandra_spec.verif.dma.memory import WriteTiming
-from cassandra_spec.verif.dma.resets.encoding import begin, hard_reset, some_order
+from cassandra_spec.verif.dma.resets.encoding import (
+    abort_in_each_cycle,
+    begin,
+    hard_reset,
+    reset_source,
+    some_order,
+)
 
 
 @cocotb.test()
@@ -37,3 +44,29 @@ async def responses_that_belong_to_nothing(dut: Any) -> None:
         bench.memory.use(WriteTiming())
         await encode_all(bench, [some_order(bench).segment])
         assert not await bench.do(bench.host.causes())
+
+
+@cocotb.test()
+@cocotb.parametrize(pressure=["always", "half"])
+async def a_job_is_aborted_with_its_source(dut: Any, pressure: str) -> None:
+    """In each cycle: the next beat begins a packet."""
+    await abort_in_each_cycle(await start(dut), 40, pressure, fresh=True)
+
+
+@cocotb.test()
+async def errors_of_a_job_that_was_aborted(dut: Any) -> None:
+    """Error responses that come during a reset flag nothing."""
+    bench = await start(dut)
+    bench.memory.use(WriteTiming(shortest=300, longest=300))
+    [places] = await begin(bench, [some_order(bench)])
+    for place in places:
+        bench.memory.fail(place.base, Response.SLVERR)
+    await bench.until(lambda: bench.memory.owed > 0, 4000, "bursts")
+    await bench.soft_reset(pin=False, fresh=True)
+    await reset_source(bench)
+    assert not await bench.do(bench.host.causes())
+    bench.memory.broken.clear()
+    bench.memory.use(WriteTiming())
+    await bench.enable()
+    await encode_all(bench, [some_order(bench).segment])
+    assert not await bench.do(bench.host.causes())
