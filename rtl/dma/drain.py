@@ -1,5 +1,5 @@
 """Parts that let a device be reset while its buses and streams keep their rules
-(docs/hardware/dma.md, "Reset").
+(docs/hardware/reset.md).
 
 Each bus master has a part that survives a soft reset: its address register, and the count of the
 answers that memory owes. :class:`Drain` holds the rest in reset until memory owes nothing.
