@@ -178,6 +178,7 @@ static void stops(const struct tensor* tensor) {
 }
 
 void encoder_faults(const struct tensor* unary, const struct tensor* mx) {
+    load_codebook(&encoder, unary); /* core_rst has dropped it */
     packet_faults(unary);
     place_faults(unary);
     unary_faults(unary);
