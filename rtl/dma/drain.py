@@ -84,7 +84,7 @@ class Drain(wiring.Component):
 
 
 class PacketOut(wiring.Component):
-    """Hold the beat that is offered, and end the packet that a reset cuts.
+    """Hold an offered beat, and end a packet cut by a reset.
 
     A packet of which at least one beat has come in, but not the last one, ends with a flagged beat
     without values. A beat that is offered stays, whatever happens behind it.
@@ -138,7 +138,7 @@ class PacketOut(wiring.Component):
 
 
 class PacketIn(wiring.Component):
-    """Take the rest of the packet that a reset cuts.
+    """Take the rest of a packet cut by a reset.
 
     A packet of which at least one beat was taken when the reset began, but not the last one, is
     taken to its end and discarded. ``fresh`` forgets the packet: its source was reset as well.

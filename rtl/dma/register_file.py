@@ -42,7 +42,7 @@ class RegisterFile(wiring.Component):
     unsound : Out(1)
         A bit of a write has flipped, at some time since reset.
     reset : In(1)
-        Set all registers to their values after reset; the port goes on.
+        Set all registers to their values after reset; accesses are still answered.
     """
 
     def __init__(self, registers: tuple[Register, ...] = REGISTERS) -> None:

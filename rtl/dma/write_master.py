@@ -380,7 +380,7 @@ class WriteMaster(wiring.Component):
     the regions alternate, burst by burst. Buffering: see :class:`RegionStore`. The base of a region
     is a multiple of the bus word. A response whose ID has no burst that was written is ignored.
 
-    A drain lets the burst that has begun go on with its words. Only if one is missing, which a soft
+    A drain lets a begun burst send its words. Only if one is missing, which a soft
     error alone can bring about, does the rest of the burst follow without strobes. Then the regions
     are reset, and the responses that are owed are awaited.
 

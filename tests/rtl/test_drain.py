@@ -69,7 +69,7 @@ def beat_of(ctx: Any, dut: PacketOut) -> tuple[int | None, int, int, int]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_rest_of_a_cut_packet_is_discarded(seed: int) -> None:
-    """What comes out are whole packets, and beginnings of packets that a cut ends."""
+    """Only whole packets leave, and beginnings of packets ended by a cut."""
     layout = data.StructLayout({"number": 16, "last": 1})
     dut, rng = PacketIn(layout), random.Random(seed)
     fresh_ones = discarded = 0

@@ -14,7 +14,7 @@ from cassandra_spec.verif.dma.memory import Order, Timing
 from cassandra_spec.verif.library.patterns import ALWAYS, NEVER, PATTERNS
 
 CYCLES = 200
-"""Cycles after the start of a job, in each of which one is aborted."""
+"""A job is aborted in each of this number of cycles after its start."""
 
 
 async def begin(bench: DmaBench, count: int) -> None:
@@ -114,7 +114,7 @@ async def a_quiet_bus(dut: Any, latest: int, then: str) -> None:
 
 
 async def hard_reset(bench: DmaBench, pin: Pin) -> None:
-    """Pulse ``rst`` and reset the sink of values, while memory goes on."""
+    """Pulse ``rst`` and reset the sink of values; memory is not reset."""
     bench.agents.insert(0, pin)
     pin.level = 1
     await bench.run(1)

@@ -160,7 +160,7 @@ async def a_quiet_bus(dut: Any, latest: int, then: str) -> None:
 
 
 async def hard_reset(bench: EncoderDmaBench, pin: Pin) -> None:
-    """Pulse ``rst`` and reset the source of values, while memory goes on."""
+    """Pulse ``rst`` and reset the source of values; memory is not reset."""
     bench.agents.insert(0, pin)
     pin.level = 1
     await bench.run(1)
