@@ -81,6 +81,7 @@ class Design:
         blocks: path patterns of its modules, each with the name of a block; the first match counts.
         inside: the module, at any path, that these paths start from.
         without_memories: if True, memories are removed.
+        macro_words: memories of fewer words are not removed; they become flip-flops.
     """
 
     top: str
@@ -88,6 +89,7 @@ class Design:
     blocks: Sequence[tuple[str, str]]
     inside: str
     without_memories: bool = False
+    macro_words: int = 0
 
     def block_of(self, module: str) -> str:
         """Return the block that a module of the hierarchy belongs to."""
@@ -154,7 +156,7 @@ def analyse(design: Design, library: Library, out: Path, flow: Flow | None = Non
         flip_flops=count_cells(speed, library.flip_flops),
         gates=count_cells(speed, [LATCH]),
         blocks=block_areas(parts, library.gate, design.block_of),
-        memories=memories_of(design.rtlil) if design.without_memories else {},
+        memories=macros_of(design),
         speed_total=gates_of(net.read_text(), library),
         path=path,
         period=flow.period,
@@ -206,7 +208,7 @@ def taken_out(design: Design, out: Path) -> TakenOut:
     """
     top, name = design.top, f"{design.top}.memory.json"
     (out / f"{top}.il").write_text(design.rtlil)
-    _yosys(design, out, "memory", f"{_with_memories_apart(top)}write_json {name}\n")
+    _yosys(design, out, "memory", f"{_with_memories_apart(design)}write_json {name}\n")
     return TakenOut.of((out / name).read_text(), f"{top}_memory")
 
 
@@ -282,17 +284,25 @@ def _flat(design: Design) -> str:
     if not design.without_memories:
         return f"{_read(top)}synth -flatten\n"
     return (
-        f"{_with_memories_apart(top)}blackbox {top}_memory\n"
+        f"{_with_memories_apart(design)}blackbox {top}_memory\n"
         f"expose -evert t:{top}_memory\nsynth -top {top} -run fine:check\n"
     )
 
 
-def _with_memories_apart(top: str) -> str:
-    """Return commands that move all memories into one module, ``TOP_memory``."""
+def _with_memories_apart(design: Design) -> str:
+    """Return commands that move all removed memories into one module, ``TOP_memory``."""
+    top = design.top
     return (
         f"{_read(top)}synth -flatten -top {top} -run begin:fine\n"
+        f"{_small_memories(design)}"
         'setattr -set submod "memory" t:$mem_v2\nsubmod\n'
     )
+
+
+def _small_memories(design: Design) -> str:
+    """Return commands that make flip-flops of the memories that are not removed."""
+    words = design.macro_words
+    return f"memory_map t:$mem_v2 r:SIZE<{words} %i\n" if words else ""
 
 
 def _hierarchy(design: Design) -> str:
@@ -301,6 +311,7 @@ def _hierarchy(design: Design) -> str:
         return f"{_read(design.top)}synth\n"
     return (
         f"{_read(design.top)}synth -top {design.top} -run begin:fine\n"
+        f"{_small_memories(design)}"
         "opt -fast -full\nopt -undriven -fine\ntechmap\nopt -fast\n"
     )
 
@@ -335,12 +346,20 @@ def _statistics(design: Design, library: Library, kind: str) -> str:
 # --- results ------------------------------------------------------------------------------------
 
 
-def memories_of(rtlil: str) -> dict[str, int]:
-    """Return the bits of the memories of a design, by the names of their modules."""
+def macros_of(design: Design) -> dict[str, int]:
+    """Return the bits of the memories that are removed from a design, by name."""
+    if not design.without_memories:
+        return {}
+    return memories_of(design.rtlil, design.macro_words)
+
+
+def memories_of(rtlil: str, words: int = 0) -> dict[str, int]:
+    """Return the bits of memories of at least ``words`` words, by the names of their modules."""
     found: dict[str, int] = {}
     for name, body in re.findall(r"^module \\(\S+)\n(.*?)^end$", rtlil, re.M | re.S):
         for width, size in re.findall(r"^  memory width (\d+) size (\d+)", body, re.M):
-            found[name] = found.get(name, 0) + int(width) * int(size)
+            if int(size) >= words:
+                found[name] = found.get(name, 0) + int(width) * int(size)
     return found
 
 
