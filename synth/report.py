@@ -238,7 +238,7 @@ def encoder_tables(reports: Mapping[int, Figures], config: EncoderConfig) -> str
             f"groups to {config.group}, segments of {config.segment}:",
             _netlists_with_macros("values in a cycle", reports),
             _breakdown(sorted(columns[0].blocks), names, columns),
-            _memories(names, columns, ".encoder."),
+            _memories(names, columns),
         ]
     )
 
@@ -252,7 +252,7 @@ def dma_tables(reports: Mapping[str, Figures]) -> str:
         [
             _netlists_with_macros("top", reports),
             _breakdown(labels, names, columns),
-            _memories(names, columns, "."),
+            _memories(names, columns),
         ]
     )
 
@@ -277,12 +277,9 @@ def _netlists_with_macros(of: str, reports: Mapping[Any, Figures]) -> str:
     return markdown_table([*head, "arrival ns", "from", "to"], rows)
 
 
-def _memories(names: Sequence[str], columns: Sequence[Figures], mark: str) -> str:
-    """Format the bits of each memory, and of all; its name follows the first ``mark``."""
-    found = [
-        {name.partition(mark)[2].partition("$")[0]: bits for name, bits in one.items()}
-        for one in (figures.memories for figures in columns)
-    ]
+def _memories(names: Sequence[str], columns: Sequence[Figures]) -> str:
+    """Format the bits of each memory, and of all."""
+    found = [figures.memories for figures in columns]
     listed = dict.fromkeys(name for one in found for name in one)
     rows = [[f"`{name}`", *(f"{bits.get(name, 0):,}" for bits in found)] for name in listed]
     rows.append(["all", *(f"{sum(one.memories.values()):,}" for one in columns)])

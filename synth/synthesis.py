@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.rtl.common import ram
 from cassandra_spec.synth.buffers.cells import Cells
 from cassandra_spec.synth.buffers.netlist import instances_of
 from cassandra_spec.synth.buffers.repair import Timer, repair
@@ -207,7 +208,7 @@ def taken_out(design: Design, out: Path) -> TakenOut:
     Raises CassandraError if Yosys is missing or fails.
     """
     top, name = design.top, f"{design.top}.memory.json"
-    (out / f"{top}.il").write_text(design.rtlil)
+    _write_design(design, out)
     _yosys(design, out, "memory", f"{_with_memories_apart(design)}write_json {name}\n")
     return TakenOut.of((out / name).read_text(), f"{top}_memory")
 
@@ -245,7 +246,7 @@ def _prepared(design: Design, library: Library, out: Path, flow: Flow) -> Librar
     """Make the folder with the RTLIL; return the library, with a latch price if gates need it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        (out / f"{design.top}.il").write_text(design.rtlil)
+        _write_design(design, out)
     except OSError as error:
         message = f"out must be a folder that can be written, not {out}: {error.strerror}"
         raise CassandraError(message) from error
@@ -282,7 +283,7 @@ def _flat(design: Design) -> str:
     """Return commands that move all memories into one removed module, with its ports at the top."""
     top = design.top
     if not design.without_memories:
-        return f"{_read(top)}synth -flatten\n"
+        return f"{_read(design)}synth -flatten\n"
     return (
         f"{_with_memories_apart(design)}blackbox {top}_memory\n"
         f"expose -evert t:{top}_memory\nsynth -top {top} -run fine:check\n"
@@ -293,7 +294,7 @@ def _with_memories_apart(design: Design) -> str:
     """Return commands that move all removed memories into one module, ``TOP_memory``."""
     top = design.top
     return (
-        f"{_read(top)}synth -flatten -top {top} -run begin:fine\n"
+        f"{_read(design)}synth -flatten -top {top} -run begin:fine\n"
         f"{_small_memories(design)}"
         'setattr -set submod "memory" t:$mem_v2\nsubmod\n'
     )
@@ -308,9 +309,9 @@ def _small_memories(design: Design) -> str:
 def _hierarchy(design: Design) -> str:
     """Return commands for a hierarchy in which removed memory cells stay, without area."""
     if not design.without_memories:
-        return f"{_read(design.top)}synth\n"
+        return f"{_read(design)}synth\n"
     return (
-        f"{_read(design.top)}synth -top {design.top} -run begin:fine\n"
+        f"{_read(design)}synth -top {design.top} -run begin:fine\n"
         f"{_small_memories(design)}"
         "opt -fast -full\nopt -undriven -fine\ntechmap\nopt -fast\n"
     )
@@ -327,8 +328,23 @@ def _timed(design: Design, library: Library, flow: Flow) -> str:
     )
 
 
-def _read(top: str) -> str:
-    return f"read_rtlil {top}.il\nhierarchy -top {top}\n"
+def _read(design: Design) -> str:
+    """Return commands that read a design; modules of memories become parts of those above them."""
+    top = design.top
+    if not ram.shapes_in(design.rtlil):
+        return f"read_rtlil {top}.il\nhierarchy -top {top}\n"
+    return (
+        f"read_rtlil {top}.il\nread_verilog {top}.memories.v\nhierarchy -top {top}\n"
+        "setattr -mod -set keep_hierarchy 1 * cassandra_ram_* %d\nproc\nflatten\n"
+        "setattr -mod -unset keep_hierarchy *\n"
+    )
+
+
+def _write_design(design: Design, out: Path) -> None:
+    """Write the sources that :func:`_read` names."""
+    (out / f"{design.top}.il").write_text(design.rtlil)
+    if shapes := ram.shapes_in(design.rtlil):
+        (out / f"{design.top}.memories.v").write_text(ram.modules(shapes))
 
 
 def _mapped(library: Library, script: str, options: str = "") -> str:
@@ -350,17 +366,11 @@ def macros_of(design: Design) -> dict[str, int]:
     """Return the bits of the memories that are removed from a design, by name."""
     if not design.without_memories:
         return {}
-    return memories_of(design.rtlil, design.macro_words)
-
-
-def memories_of(rtlil: str, words: int = 0) -> dict[str, int]:
-    """Return the bits of memories of at least ``words`` words, by the names of their modules."""
-    found: dict[str, int] = {}
-    for name, body in re.findall(r"^module \\(\S+)\n(.*?)^end$", rtlil, re.M | re.S):
-        for width, size in re.findall(r"^  memory width (\d+) size (\d+)", body, re.M):
-            if int(size) >= words:
-                found[name] = found.get(name, 0) + int(width) * int(size)
-    return found
+    return {
+        name: shape.bits
+        for name, shape in ram.instances(design.rtlil)
+        if shape.words >= design.macro_words
+    }
 
 
 def chip_areas(text: str) -> dict[str, float]:
