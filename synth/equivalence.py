@@ -72,7 +72,7 @@ ABC runs the larger groups, CaDiCaL the last step.
 Verdict = Literal["proved", "different", "open"]
 
 _READ = """\
-read_verilog {source}
+read_verilog {sources}
 hierarchy -check -top {top}
 chtype -set $shift t:$shiftx
 proc
@@ -224,7 +224,7 @@ def equivalence(
     (folder / "netlist.v").write_text(without_gates(netlist.read_text()))
     script = _NETLIST.format(source="netlist.v", top=top, library=library.path.resolve())
     theirs = _circuit(script, "netlist", folder)
-    read = _READ.format(source=source.resolve(), top=top)
+    read = _READ.format(sources=" ".join(map(str, _sources(source))), top=top)
     if memories is None:
         ours = _circuit(read + _MAPPED + _GATES, "rtl", folder)
     else:
@@ -247,6 +247,12 @@ def equivalence(
         said = {point.name: verdict for point, verdict in zip(chosen, verdicts, strict=True)}
         blocks[name] = Block(verdicts=said, seconds=time.perf_counter() - start)
     return Equivalence(blocks=blocks, matches=matched.matches, loose=matched.loose)
+
+
+def _sources(verilog: Path) -> list[Path]:
+    """Return the files of the file list beside exported Verilog, or that file alone."""
+    listed, whole = verilog.with_suffix(".f"), verilog.resolve()
+    return [whole.with_name(name) for name in listed.read_text().split()] if listed.exists() else [whole]
 
 
 def _yosys(script: str, name: str, folder: Path) -> None:
