@@ -252,7 +252,11 @@ def equivalence(
 def _sources(verilog: Path) -> list[Path]:
     """Return the files of the file list beside exported Verilog, or that file alone."""
     listed, whole = verilog.with_suffix(".f"), verilog.resolve()
-    return [whole.with_name(name) for name in listed.read_text().split()] if listed.exists() else [whole]
+    return (
+        [whole.with_name(name) for name in listed.read_text().split()]
+        if listed.exists()
+        else [whole]
+    )
 
 
 def _yosys(script: str, name: str, folder: Path) -> None:

@@ -110,8 +110,6 @@ class Style:
         return "_".join([config.module_name, *marks, *([] if self.initial else ["noinit"])])
 
 
-
-
 def _write(path: Path, text: str) -> None:
     """Write a whole file or nothing."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -214,9 +212,7 @@ def _texts(
         registers, built = registers_for(top.top), top.built()
         texts |= {f"{name}.h": c_header(top.config), f"{REGS}/{name}.rdl": describe(top, name)}
         sources.append(f"{name}.h")
-    component = ip_xact(
-        name, version, ports=ports, registers=registers, built=built, files=sources
-    )
+    component = ip_xact(name, version, ports=ports, registers=registers, built=built, files=sources)
     return {**texts, f"{name}.xml": component}
 
 
@@ -276,9 +272,7 @@ def _untested(top: CassandraDma | CassandraEncoderDma) -> dict[str, bool]:
     for register in registers_for(top.top):
         fields = {field: built.get(f"{register.name}_{field.name}") for field in register.fields}
         if not all(is_testable(field, constant) for field, constant in fields.items()):
-            found[register.name] = any(
-                field.access == "wo" or not field.known for field in fields
-            )
+            found[register.name] = any(field.access == "wo" or not field.known for field in fields)
     return found
 
 

@@ -1,7 +1,7 @@
 """Report area and timing (``make synth``; docs/hardware/synthesis.md).
 
-Prints tables of decoders, of encoders (``--encoder``) or of tops with a DMA (``--dma``). Memories of
-encoders and DMA are counted in bits and as macros.
+Prints tables of decoders, of encoders (``--encoder``) or of tops with a DMA (``--dma``). Memories
+of encoders and DMA are counted in bits and as macros.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ _ENCODER_BLOCKS = (
 )
 
 
-_DMA_BLOCKS = (
+DMA_BLOCKS = (
     (r"channel_\d+\.decoder\.speculation", "decoders: speculation"),
     (r"channel_\d+\.decoder", "decoders: verification and output"),
     (r"encoder\.front", "encoder: front end"),
@@ -119,7 +119,7 @@ def dma_design(config: DmaConfig | StoreConfig) -> Design:
     return Design(
         top=config.module_name,
         rtlil=to_rtlil(top),
-        blocks=_DMA_BLOCKS,
+        blocks=DMA_BLOCKS,
         inside="",
         without_memories=True,
         macro_words=MACRO_WORDS,
@@ -247,7 +247,7 @@ def dma_tables(reports: Mapping[str, Figures]) -> str:
     """Format the tables of tops with a DMA, by label, as the document has them."""
     names, columns = list(reports), list(reports.values())
     known = {label for figures in columns for label in figures.blocks}
-    labels = [label for label in dict.fromkeys(label for _, label in _DMA_BLOCKS) if label in known]
+    labels = [label for label in dict.fromkeys(label for _, label in DMA_BLOCKS) if label in known]
     return "\n\n".join(
         [
             _netlists_with_macros("top", reports),
@@ -324,7 +324,9 @@ def _parser() -> CommandParser:
     add_flow(parser)
     flags.add_file(parser, "document", "update the tables of this Markdown file")
     flags.add_switch(parser, "encoder", "report encoders instead of decoders")
-    flags.add_switch(parser, "dma", "report tops with a DMA: one decoder, an array of two, an encoder")
+    flags.add_switch(
+        parser, "dma", "report tops with a DMA: one decoder, an array of two, an encoder"
+    )
     flags.add_switch(parser, "curve", "report area (kGE) by period, of one decoder")
     add_lanes(parser, "report one configuration, with this number of lanes (default: several)")
     text = "schemes of the configuration"

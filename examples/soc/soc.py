@@ -56,9 +56,7 @@ class Devices(SoCCore):
         described = json.loads(source.read_text())
         for file in described["files"]:
             self.platform.add_source(str(source.with_name(file)))
-        ports = {
-            port["name"]: (port["direction"], port["width"]) for port in described["ports"]
-        }
+        ports = {port["name"]: (port["direction"], port["width"]) for port in described["ports"]}
         reads = "m_axi_rdata" in ports
         width = ports["m_axi_rdata" if reads else "m_axi_wdata"][1]
         identity = ports["m_axi_arid" if reads else "m_axi_awid"][1]

@@ -103,7 +103,9 @@ def _add(parent: ElementTree.Element, tag: str, text: str | int = "") -> Element
     return child
 
 
-def _refer(parent: ElementTree.Element, tag: str, library: tuple[str, str], type_: tuple[str, str]) -> None:
+def _refer(
+    parent: ElementTree.Element, tag: str, library: tuple[str, str], type_: tuple[str, str]
+) -> None:
     """Add a reference to a bus or abstraction definition."""
     values = zip(("vendor", "library", "name", "version"), (*library, *type_), strict=True)
     _add(parent, tag).attrib.update(values)
@@ -166,7 +168,9 @@ def _address_space(root: ElementTree.Element, ports: Mapping[str, tuple[str, int
     widths = [width for name, (_, width) in ports.items() if re.fullmatch(r"m_axi_a[rw]addr", name)]
     if not widths:
         return
-    data = next(width for name, (_, width) in ports.items() if re.fullmatch(r"m_axi_[rw]data", name))
+    data = next(
+        width for name, (_, width) in ports.items() if re.fullmatch(r"m_axi_[rw]data", name)
+    )
     space = _add(_add(root, "addressSpaces"), "addressSpace")
     _add(space, "name", "m_axi")
     _add(space, "range", f"'h{1 << widths[0]:x}")

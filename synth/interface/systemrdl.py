@@ -46,7 +46,8 @@ def systemrdl(name: str, registers: Sequence[Register], built: Mapping[str, int]
     lines = [
         *(_PROPERTIES, f"addrmap {name} {{"),
         '    name = "Cassandra registers";',
-        f'    desc = "Version {VERSION_TEXT}. AXI4-Lite. An address without a register is answered with SLVERR.'
+        f'    desc = "Version {VERSION_TEXT}. AXI4-Lite.'
+        " An address without a register is answered with SLVERR."
         ' Fields that act when they are written read as zero.";',
         "    littleendian; lsb0; errextbus;",
         "    default regwidth = 32; default accesswidth = 32;",

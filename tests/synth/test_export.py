@@ -248,8 +248,11 @@ def test_a_source_that_changes_changes_the_hash(tmp_path, monkeypatch):
     (tmp_path / "rtl" / "a.py").write_text("a")
     monkeypatch.setattr(identity, "_ROOT", tmp_path)
     found = set()
-    for change in (lambda: None, lambda: (tmp_path / "rtl" / "a.py").write_text("b"),
-                   lambda: (tmp_path / "rtl" / "a.py").rename(tmp_path / "rtl" / "c.py")):
+    for change in (
+        lambda: None,
+        lambda: (tmp_path / "rtl" / "a.py").write_text("b"),
+        lambda: (tmp_path / "rtl" / "a.py").rename(tmp_path / "rtl" / "c.py"),
+    ):
         change()
         identity.sources_hash.cache_clear()
         found.add(identity.sources_hash())

@@ -1,4 +1,4 @@
-"""IP-XACT of the tops: another reader finds the registers; ports and bus interfaces are complete."""
+"""IP-XACT of the tops: another reader finds the registers; ports and interfaces are complete."""
 
 from __future__ import annotations
 

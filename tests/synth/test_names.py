@@ -79,7 +79,9 @@ def shape_of(verilog: str) -> list[str]:
                 line = f"{known.index(pin[1])}: {line[pin.end() :]}"
             tokens = re.findall(rf"'s?[bdho][\w?]+|\$\w+|{name}|\S", line)
             words = [
-                numbers.setdefault(token, f"#{len(numbers)}") if re.fullmatch(name, token) else token
+                numbers.setdefault(token, f"#{len(numbers)}")
+                if re.fullmatch(name, token)
+                else token
                 for token in tokens
             ]
             found.append(" ".join(words))

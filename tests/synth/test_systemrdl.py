@@ -134,7 +134,9 @@ def test_register_tests_leave_out_what_they_cannot_predict(exported: Path) -> No
         left_out.setdefault(register, set()).add(test)
     writing = {"NO_REG_ACCESS_TEST", "NO_REG_BIT_BASH_TEST", "NO_REG_SHARED_ACCESS_TEST"}
     assert left_out["start"] == left_out["codebook"] == {"NO_REG_TESTS"}  # act when written
-    assert left_out["status"] == left_out["count_cycles_low"] == writing  # the hardware changes them
+    assert (
+        left_out["status"] == left_out["count_cycles_low"] == writing
+    )  # the hardware changes them
     assert left_out["result_saturated"] == {"NO_REG_TESTS"}  # read anything after reset
     assert not left_out.keys() & {"id", "encoder", "control", "speculation_length"}
 

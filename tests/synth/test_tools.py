@@ -74,7 +74,9 @@ def test_yosys_has_no_warning(name: str, exported: dict[str, Path]) -> None:
     path = exported[name]
     # The encoder's memories stay memories: as flip-flops they would be most of it.
     memory = "memory -nomap" if "encoder" in name else "memory"
-    sources = " ".join(str(path.with_name(name)) for name in path.with_suffix(".f").read_text().split())
+    sources = " ".join(
+        str(path.with_name(name)) for name in path.with_suffix(".f").read_text().split()
+    )
     script = (
         f"read_verilog {sources}; hierarchy -check -top {path.stem}; proc; {memory}; check -assert"
     )

@@ -214,7 +214,9 @@ def test_every_command_of_the_pages_is_run() -> None:
 def test_an_older_verilator_has_waivers_of_its_own(tmp_path: Path) -> None:
     """Debian's 5.006 knows fewer rules; an older or newer one on the system's PATH is left out."""
     program = shutil.which("verilator", path="/usr/bin")
-    version = program and subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+    version = (
+        program and subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+    )
     if not version or " 5.006 " not in version:
         pytest.skip("Verilator 5.006 is not there: apt install verilator (Debian 12)")
     source = export(tmp_path, DecoderConfig(lanes=8, schemes=("mx",)))
