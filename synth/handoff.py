@@ -32,7 +32,8 @@ def register_pages(folder: Path, name: str, untested: Mapping[str, bool]) -> lis
     """Write pages and a UVM model from ``NAME.rdl`` beside it; nothing without PeakRDL.
 
     ``untested`` has the registers that UVM's own sequences must leave out: True if all of them, so
-    that the reset value cannot be read either, False if those that write. Each file appears whole or not at all.
+    that the reset value cannot be read either, False if those that write. Each file appears whole
+    or not at all.
     """
     if importlib.util.find_spec("peakrdl") is None:
         return []

@@ -31,7 +31,7 @@ module {name} (
 
 _RULES = (
     "A read of the word that is being written shows the old word.",
-    "A word that is being written is never read in the same cycle; r_data stays until the next r_en.",
+    "The word being written is never read in the same cycle; r_data stays until the next r_en.",
 )
 
 

@@ -1,8 +1,8 @@
 """Plain names in exported Verilog: no escaped identifiers, dots, dollars or brackets.
 
-Yosys prints names of Amaranth as they are, such as ``\\top.reads.region_0`` and ``\\rows[3]``, and
-numbers what has no name over the whole design. Here each module numbers its own, in the order of its
-text, so that a name changes only where its module changes.
+Yosys prints the names of Amaranth as they are, with dots and brackets, and numbers nets without a
+name over the whole design. Here each module numbers its own, in the order of its text, so that a
+name changes only where its module changes.
 """
 
 from __future__ import annotations
