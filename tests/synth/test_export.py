@@ -272,17 +272,13 @@ def test_a_style_has_its_own_reset_and_no_initial_values(exported, tmp_path):
     assert "aresetn" not in usual
     back = text.replace("aresetn;\n  wire aresetn;\n  wire rst = ~aresetn", "rst;\n  wire rst")
     back = re.sub(r"\baresetn\b", "rst", back.replace(name, CONFIG.module_name))
-    plain = re.sub(r"(?m)^  \(\* init = .*\n|(?<=\w) = \d+'h\w+(?=;$)", "", usual)
-    assert body(back) == body(plain)
+    plain = re.sub(r"(?m)^  \(\* init = .*\n|^(  reg [^=]*\w) = .*(;)$", r"\1\2", usual)
+    start = "\nmodule "
+    assert back[back.index(start) :] == plain[plain.index(start) :]
     names = {port["name"] for port in json.loads(other.with_suffix(".json").read_text())["ports"]}
     assert "aresetn" in names
     assert "rst" not in names
     assert "wire rst = !aresetn;" in (tmp_path / f"{name}_assertions.sv").read_text()
-
-
-def body(text):
-    """Return the modules of an export, without lines that only say something else is the case."""
-    return re.sub(r"(?m)^.*\b(?:reg|wire)\b.*= .*\n", "", text[text.index("\nmodule ") :])
 
 
 def test_attributes_can_be_ports():

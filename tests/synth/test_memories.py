@@ -96,7 +96,8 @@ def miter(shape: Shape, body: str, folder: Path) -> bool:
     for name, text in texts.items():
         (folder / f"{name}.v").write_text(text)
     script = (
-        "read_verilog gold.v gate.v body.v\nproc\nflatten\nmemory\n"
+        "read_verilog gold.v gate.v body.v\nsetattr -mod -unset top gold gate\n"
+        "proc\nflatten\nmemory\n"
         "miter -equiv -flatten gold gate both\nhierarchy -top both\n"
         "sat -seq 7 -set-init-zero -prove trigger 0 -verify both\n"
     )
