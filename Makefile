@@ -115,9 +115,10 @@ soak: $(STAMP) ## Compare speculative with plain replies, token by token, on 64 
 regression: $(STAMP) ## Compare speculative with plain replies of the native engine on 60 prompts, contexts up to 8,192 included.
 	$(PY) -m cassandra_spec.bench.soak --backend native --prompts 60 --out $(BUILD)/soak $(ARGS)
 
-synth: $(STAMP) ## Report area and timing of decoder and encoder (Debian: yosys, opensta, qflow-tech-osu018; LIBERTY=file).
+synth: $(STAMP) ## Report area and timing of decoder, encoder and DMA tops (Debian: yosys, opensta, qflow-tech-osu018; LIBERTY=file).
 	$(PY) -m cassandra_spec.synth.report --out $(BUILD)/synth
 	$(PY) -m cassandra_spec.synth.report --encoder --out $(BUILD)/synth
+	$(PY) -m cassandra_spec.synth.report --dma --lanes 8 --out $(BUILD)/synth
 
 energy: $(STAMP) ## Report the energy of a decoded value, from the netlist's activity on real weights (the same packages).
 	$(PY) -m cassandra_spec.bench.gateware.energy --out $(BUILD)/energy $(ARGS)

@@ -24,14 +24,16 @@ examples:
   casspec rtl --top dma --bus 256 --queue 16
   casspec rtl --top dma --target-rate full
   casspec rtl --top array --decoders 4 --schemes mx exact
+  casspec rtl --top dma --attributes --reset aresetn --no-initial
   casspec rtl --top encoder --values-per-cycle 4
   casspec rtl --top encoder-dma --vector 64 --bus 256
   casspec rtl --tested
 
-Each configuration gets a Verilog file, a file list (.f), a FuseSoC core, timing constraints (.sdc)
-and a table of its ports (.ports.json). Tops with registers also get a C header (.h) and regs/: the
-registers as SystemRDL and, with the extra `registers` installed, as HTML, Markdown, IP-XACT and a
-UVM model. docs/hardware/dma.md describes the registers and the AXI interfaces.
+Each configuration gets a Verilog file, its memories as modules of a second one (_memories.v), a
+file list (.f), a FuseSoC core, timing constraints (.sdc), IP-XACT (.xml) and a description of
+version, options, ports and memories (.json). Tops with registers also get a C header (.h) and
+regs/: the registers as SystemRDL and, with the extra `registers` installed, as HTML, Markdown and
+a UVM model. docs/hardware/dma.md describes the registers and the AXI interfaces.
 """
 
 TOPS = ("decoder", "dma", "array", "encoder", "encoder-dma")
@@ -87,6 +89,12 @@ def register(subparsers: flags.Subparsers) -> None:
     parser.add_argument(
         "--superblock", type=int, metavar="N", help="bytes per memory transfer, a multiple of 128"
     )
+    text = "reset port, synchronous: `rst`, active high, or `aresetn`, active low"
+    flags.add_choice(parser, "reset", ("rst", "aresetn"), text)
+    text = "registers get their values from the reset alone, without initial values"
+    flags.add_switch(parser, "no-initial", text)
+    text = "AxCACHE and AxPROT are inputs (dma, array, encoder-dma)"
+    parser.add_argument("--attributes", action="store_const", const=True, help=text)
     text = "clock period of the constraints in ns (default 2)"
     flags.add_number(parser, "period", text, metavar="NS")
     for title, sizes in (("dma and array", DMA_FLAGS), ("encoder", ENCODER_FLAGS)):
@@ -98,21 +106,22 @@ def register(subparsers: flags.Subparsers) -> None:
 def rtl(args: argparse.Namespace) -> int:
     """Run ``casspec rtl``."""
     from cassandra_spec.rtl.common.command import DecoderConfig
-    from cassandra_spec.synth.export import DEFAULT_CONFIGS, PERIOD, choose, export_all
+    from cassandra_spec.synth.export import DEFAULT_CONFIGS, PERIOD, Style, choose, export_all
 
     shared = ("codebook", "target_rate", "coded", "window", "superblock")
     fields = {name: getattr(args, name) for name in shared if getattr(args, name) is not None}
     if args.truncated is not None:
         fields["truncated"] = tuple(args.truncated)
     fields["schemes"] = tuple(name for name in SCHEMES if name in args.schemes)
-    sizes = {name: getattr(args, name) for name in (*DMA_FLAGS, *ENCODER_FLAGS)}
+    sizes = {name: getattr(args, name) for name in (*DMA_FLAGS, *ENCODER_FLAGS, "attributes")}
     configs = [
         choose(args.top, DecoderConfig(lanes=lanes, **fields), **sizes)
         for lanes in dict.fromkeys(args.lanes)
     ]
     chosen = DEFAULT_CONFIGS if args.tested else configs
     period = PERIOD if args.period is None else args.period
-    pages = not args.tested
-    for path in export_all(args.destination, chosen, period=period, pages=pages):
+    style = Style(reset=args.reset, initial=not args.no_initial)
+    made = export_all(args.destination, chosen, period=period, pages=not args.tested, style=style)
+    for path in made:
         print(path)
     return 0

@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.rtl.common import ram
 from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.decode.top import DecoderTop, to_verilog
 from cassandra_spec.rtl.encode.types import EncoderConfig
+from cassandra_spec.rtl.encoder import EncoderTop
 from cassandra_spec.synth.aiger import Circuit, read_circuit, write_cone
 from cassandra_spec.synth.buffers.netlist import INSTANCE, instances_of
-from cassandra_spec.synth.export import export
 from cassandra_spec.synth.gating import CLOCK, LATCH, clocks_of
 from cassandra_spec.synth.matching import Matched, Point, differ, match
 from cassandra_spec.synth.memories import TakenOut, constants, is_given, opened, written
@@ -387,9 +389,15 @@ def _label(config: DecoderConfig | EncoderConfig) -> str:
 def _compared(
     config: DecoderConfig | EncoderConfig, library: Library, args: argparse.Namespace, flow: Flow
 ) -> Equivalence:
-    """Export a top, map it (or take its netlist) and compare both."""
+    """Convert a top, map it (or take its netlist) and compare both.
+
+    The Verilog is the exported one before its names become plain, so that registers match by name.
+    """
     design, folder = design_of(config), args.out / config.module_name
-    source = export(folder / "rtl", config)
+    top = EncoderTop(config) if isinstance(config, EncoderConfig) else DecoderTop(config)
+    text, source = to_verilog(top, wrapped=True), folder / "rtl.v"
+    folder.mkdir(parents=True, exist_ok=True)
+    source.write_text(text + ram.modules(ram.shapes_in(text)))
     netlist = args.netlist or map_for_speed(design, library, folder, flow)
     memories = taken_out(design, folder) if design.without_memories else None
     return equivalence(

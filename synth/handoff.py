@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,6 @@ from cassandra_spec.golden.errors import CassandraError
 PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "html": ("_html", ()),
     "markdown": (".md", ()),
-    "ip-xact": (".xml", ("--vendor", "cassandra", "--library", "registers")),
     "uvm": ("_uvm_pkg.sv", ("--type-style", "hier")),
 }
 """The suffix of the result and the options of each subcommand of PeakRDL."""
@@ -28,15 +28,18 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
 _LIMIT = 120  # seconds of one PeakRDL run
 
 
-def register_pages(folder: Path, name: str) -> list[Path]:
-    """Write pages, IP-XACT and a UVM model from ``NAME.rdl`` beside it; nothing without PeakRDL.
+def register_pages(folder: Path, name: str, untested: Mapping[str, bool]) -> list[Path]:
+    """Write pages and a UVM model from ``NAME.rdl`` beside it; nothing without PeakRDL.
 
-    Each appears whole or not at all.
+    ``untested`` has the registers that UVM's own sequences must leave out: True if all of them, so
+    that the reset value cannot be read either, False if those that write. Each file appears whole
+    or not at all.
     """
     if importlib.util.find_spec("peakrdl") is None:
         return []
     with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}.") as scratch:
         made = [_page(kind, folder, name, Path(scratch)) for kind in PAGES]
+        _mark_untested(made[-1], untested)
         return [_replace(path, folder / path.name) for path in made]
 
 
@@ -61,6 +64,25 @@ def _page(kind: str, folder: Path, name: str, scratch: Path) -> Path:
     for launcher in out.glob("launcher-*.bat"):  # of browsers of one system
         launcher.unlink()
     return out
+
+
+_EXCLUDED = (
+    '            uvm_resource_db #(bit)::set({{"REG::", this.{name}.get_full_name()}},'
+    ' "{test}", 1, this);\n'
+)
+_BUILT = re.compile(r"^            this\.(\w+)\.build\(\);\n", re.MULTILINE)
+_WRITING = ("NO_REG_ACCESS_TEST", "NO_REG_BIT_BASH_TEST", "NO_REG_SHARED_ACCESS_TEST")
+
+
+def _mark_untested(model: Path, untested: Mapping[str, bool]) -> None:
+    """Exclude registers of a UVM model from sequences of UVM's library."""
+
+    def marked(built: re.Match[str]) -> str:
+        name = built[1]
+        tests = () if name not in untested else ("NO_REG_TESTS",) if untested[name] else _WRITING
+        return built[0] + "".join(_EXCLUDED.format(name=name, test=test) for test in tests)
+
+    model.write_text(_BUILT.sub(marked, model.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def _replace(source: Path, target: Path) -> Path:
@@ -111,7 +133,7 @@ filesets:
       - {name}.v
       - {name}.vlt: {{file_type: vlt}}
     file_type: verilogSource
-  constraints:
+{memories}  constraints:
     files:
       - {name}.sdc: {{file_type: SDC}}
   assertions:
@@ -124,10 +146,17 @@ filesets:
     toplevel: {name}
   lint:
     <<: *default
-    filesets: [rtl]
+    filesets: [{lint}]
     flow: lint
     flow_options:
       tool: verilator
+"""
+
+_MEMORIES = """\
+  memories:  # a chip has its own: --flag external_memories
+    files:
+      - {name}_memories.v
+    file_type: verilogSource
 """
 
 _REGISTERS = """\
@@ -138,13 +167,17 @@ _REGISTERS = """\
 """
 
 
-def core(name: str, kind: str, version: str, *, registers: bool) -> str:
+def core(name: str, kind: str, version: str, *, registers: bool, memories: bool) -> str:
     """Write a FuseSoC core description (CAPI 2)."""
+    sets = ["rtl", '"!external_memories ? (memories)"'] if memories else ["rtl"]
+    more = ["constraints", "registers"] if registers else ["constraints"]
     return _CORE.format(
         name=name,
         kind=kind,
         title=kind.capitalize(),
         version=version,
         registers=_REGISTERS.format(name=name) if registers else "",
-        sets="rtl, constraints, registers" if registers else "rtl, constraints",
+        memories=_MEMORIES.format(name=name) if memories else "",
+        sets=", ".join(sets + more),
+        lint="rtl, memories" if memories else "rtl",
     )

@@ -1,7 +1,7 @@
 """Report area and timing (``make synth``; docs/hardware/synthesis.md).
 
-Prints tables of decoders or of encoders (``--encoder``), whose memories are counted in bits and as
-macros.
+Prints tables of decoders, of encoders (``--encoder``) or of tops with a DMA (``--dma``). Memories
+of encoders and DMA are counted in bits and as macros.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Scheme
 from cassandra_spec.rtl.common.command import DecoderConfig, TargetRate
 from cassandra_spec.rtl.decode.top import DecoderTop, to_rtlil
+from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
+from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
+from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
 from cassandra_spec.synth.curve import curve_flows, curve_plot, curve_table
@@ -90,6 +93,37 @@ _ENCODER_BLOCKS = (
     (r"regions", "back end: memories' queues and control"),
     (r"", "top"),
 )
+
+
+DMA_BLOCKS = (
+    (r"channel_\d+\.decoder\.speculation", "decoders: speculation"),
+    (r"channel_\d+\.decoder", "decoders: verification and output"),
+    (r"encoder\.front", "encoder: front end"),
+    (r"encoder", "encoder: back end"),
+    (r"codebooks|loader|channel_\d+\.loader", "codebooks"),
+    (r"channel", "channels of decoders"),
+    (r"reads", "read master"),
+    (r"store", "write master"),
+    (r"merge", "order of values"),
+    (r"queue|results", "queues of descriptors and results"),
+    (r"", "registers, counters, interrupt"),
+)
+
+MACRO_WORDS = 65
+"""Smallest number of words of a DMA's memory that is a macro; smaller ones are flip-flops."""
+
+
+def dma_design(config: DmaConfig | StoreConfig) -> Design:
+    """Return a top with a DMA, without its larger memories, as a design to synthesise."""
+    top = CassandraDma(config) if isinstance(config, DmaConfig) else CassandraEncoderDma(config)
+    return Design(
+        top=config.module_name,
+        rtlil=to_rtlil(top),
+        blocks=DMA_BLOCKS,
+        inside="",
+        without_memories=True,
+        macro_words=MACRO_WORDS,
+    )
 
 
 def design_of(config: DecoderConfig | EncoderConfig) -> Design:
@@ -202,19 +236,33 @@ def encoder_tables(reports: Mapping[int, Figures], config: EncoderConfig) -> str
         [
             f"{config.lanes} lanes, {', '.join(config.schemes)}, vectors of {config.vector}, "
             f"groups to {config.group}, segments of {config.segment}:",
-            _encoder_netlists(reports),
+            _netlists_with_macros("values in a cycle", reports),
             _breakdown(sorted(columns[0].blocks), names, columns),
-            _encoder_memories(names, columns),
+            _memories(names, columns),
         ]
     )
 
 
-def _encoder_netlists(reports: Mapping[int, Figures]) -> str:
+def dma_tables(reports: Mapping[str, Figures]) -> str:
+    """Format the tables of tops with a DMA, by label, as the document has them."""
+    names, columns = list(reports), list(reports.values())
+    known = {label for figures in columns for label in figures.blocks}
+    labels = [label for label in dict.fromkeys(label for _, label in DMA_BLOCKS) if label in known]
+    return "\n\n".join(
+        [
+            _netlists_with_macros("top", reports),
+            _breakdown(labels, names, columns),
+            _memories(names, columns),
+        ]
+    )
+
+
+def _netlists_with_macros(of: str, reports: Mapping[Any, Figures]) -> str:
     """Format the figures of each netlist; its memories are macros of ``MACRO_BIT`` per bit."""
-    head = ["values in a cycle", "kGE", "with macros", "flip-flops", "nJ in a cycle", "period ns"]
+    head = [of, "kGE", "with macros", "flip-flops", "nJ in a cycle", "period ns"]
     rows = [
         [
-            pace,
+            label,
             _kilo(figures.speed_total),
             _kilo(figures.speed_total + MACRO_BIT * sum(figures.memories.values())),
             f"{figures.flip_flops:,}",
@@ -224,18 +272,16 @@ def _encoder_netlists(reports: Mapping[int, Figures]) -> str:
             f"`{figures.path.start}`",
             f"`{figures.path.end}`",
         ]
-        for pace, figures in reports.items()
+        for label, figures in reports.items()
     ]
     return markdown_table([*head, "arrival ns", "from", "to"], rows)
 
 
-def _encoder_memories(names: Sequence[str], columns: Sequence[Figures]) -> str:
+def _memories(names: Sequence[str], columns: Sequence[Figures]) -> str:
     """Format the bits of each memory, and of all."""
-    found = [
-        {name.rpartition(".encoder.")[2].partition("$")[0]: bits for name, bits in one.items()}
-        for one in (figures.memories for figures in columns)
-    ]
-    rows = [[f"`{name}`", *(f"{bits.get(name, 0):,}" for bits in found)] for name in found[0]]
+    found = [figures.memories for figures in columns]
+    listed = dict.fromkeys(name for one in found for name in one)
+    rows = [[f"`{name}`", *(f"{bits.get(name, 0):,}" for bits in found)] for name in listed]
     rows.append(["all", *(f"{sum(one.memories.values()):,}" for one in columns)])
     return markdown_table(["memory, bits", *names], rows)
 
@@ -263,10 +309,12 @@ def _made(library: Library, out: Path) -> dict[str, str]:
 # --- the command --------------------------------------------------------------------------------
 
 _ENCODER_FLAGS = ("--vector", "--group", "--segment", "--values-per-cycle")
+_DECODER_FLAGS = ("--target-rate", "--coded", "--truncated")
 _IGNORED: tuple[flags.Ignored, ...] = (
     (("--encoder", "--period", "--recipe"), lambda args: args.curve, "with --curve"),
-    (("--target-rate", "--coded", "--truncated"), lambda args: args.encoder, "with --encoder"),
+    (_DECODER_FLAGS, lambda args: args.encoder, "with --encoder"),
     (_ENCODER_FLAGS, lambda args: not args.encoder, "without --encoder"),
+    (("--encoder", "--curve", *_DECODER_FLAGS), lambda args: args.dma, "with --dma"),
 )
 
 
@@ -276,6 +324,9 @@ def _parser() -> CommandParser:
     add_flow(parser)
     flags.add_file(parser, "document", "update the tables of this Markdown file")
     flags.add_switch(parser, "encoder", "report encoders instead of decoders")
+    flags.add_switch(
+        parser, "dma", "report tops with a DMA: one decoder, an array of two, an encoder"
+    )
     flags.add_switch(parser, "curve", "report area (kGE) by period, of one decoder")
     add_lanes(parser, "report one configuration, with this number of lanes (default: several)")
     text = "schemes of the configuration"
@@ -342,8 +393,9 @@ def _run(args: argparse.Namespace) -> int:
     if args.curve:
         publish(_curve_text(args, library), args.document, "curve")
         return 0
-    text = _encoder_text(args, library) if args.encoder else _decoder_text(args, library)
-    name = "encoder" if args.encoder else "decoder"
+    name = "dma" if args.dma else "encoder" if args.encoder else "decoder"
+    make = {"dma": _dma_text, "encoder": _encoder_text, "decoder": _decoder_text}[name]
+    text = make(args, library)
     publish(text, args.document, name + " gated" * args.gated)
     return 0
 
@@ -357,6 +409,23 @@ def _encoder_text(args: argparse.Namespace, library: Library) -> str:
         print(f"{config.module_name} ...", file=sys.stderr, flush=True)
         reports[config.pace] = analyse(design_of(config), library, args.out, flow_of(args))
     return encoder_tables(reports, config)
+
+
+def _dma_text(args: argparse.Namespace, library: Library) -> str:
+    lanes, schemes = _lanes_and_schemes(args)
+    decoder = DecoderConfig(lanes=lanes, schemes=schemes)
+    encoder = dataclasses.replace(DEFAULT_ENCODER, lanes=lanes, schemes=schemes)
+    configs: dict[str, DmaConfig | StoreConfig] = {
+        "`dma`": DmaConfig(decoder=decoder),
+        "`array` of 2": DmaConfig(decoder=decoder, decoders=2),
+        "`encoder-dma`": StoreConfig(encoder=encoder),
+    }
+    reports: dict[str, Figures] = {}
+    for label, config in configs.items():
+        print(f"{config.module_name} ...", file=sys.stderr, flush=True)
+        reports[label] = analyse(dma_design(config), library, args.out, flow_of(args))
+    title = f"{lanes} lanes, {', '.join(schemes)}; sizes of the encoder as above:"
+    return f"{title}\n\n{dma_tables(reports)}"
 
 
 def _curve_text(args: argparse.Namespace, library: Library) -> str:

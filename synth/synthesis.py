@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
+from cassandra_spec.rtl.common import ram
 from cassandra_spec.synth.buffers.cells import Cells
 from cassandra_spec.synth.buffers.netlist import instances_of
 from cassandra_spec.synth.buffers.repair import Timer, repair
@@ -81,6 +82,7 @@ class Design:
         blocks: path patterns of its modules, each with the name of a block; the first match counts.
         inside: the module, at any path, that these paths start from.
         without_memories: if True, memories are removed.
+        macro_words: memories of fewer words are not removed; they become flip-flops.
     """
 
     top: str
@@ -88,6 +90,7 @@ class Design:
     blocks: Sequence[tuple[str, str]]
     inside: str
     without_memories: bool = False
+    macro_words: int = 0
 
     def block_of(self, module: str) -> str:
         """Return the block that a module of the hierarchy belongs to."""
@@ -154,7 +157,7 @@ def analyse(design: Design, library: Library, out: Path, flow: Flow | None = Non
         flip_flops=count_cells(speed, library.flip_flops),
         gates=count_cells(speed, [LATCH]),
         blocks=block_areas(parts, library.gate, design.block_of),
-        memories=memories_of(design.rtlil) if design.without_memories else {},
+        memories=macros_of(design),
         speed_total=gates_of(net.read_text(), library),
         path=path,
         period=flow.period,
@@ -205,8 +208,8 @@ def taken_out(design: Design, out: Path) -> TakenOut:
     Raises CassandraError if Yosys is missing or fails.
     """
     top, name = design.top, f"{design.top}.memory.json"
-    (out / f"{top}.il").write_text(design.rtlil)
-    _yosys(design, out, "memory", f"{_with_memories_apart(top)}write_json {name}\n")
+    _write_design(design, out)
+    _yosys(design, out, "memory", f"{_with_memories_apart(design)}write_json {name}\n")
     return TakenOut.of((out / name).read_text(), f"{top}_memory")
 
 
@@ -243,7 +246,7 @@ def _prepared(design: Design, library: Library, out: Path, flow: Flow) -> Librar
     """Make the folder with the RTLIL; return the library, with a latch price if gates need it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        (out / f"{design.top}.il").write_text(design.rtlil)
+        _write_design(design, out)
     except OSError as error:
         message = f"out must be a folder that can be written, not {out}: {error.strerror}"
         raise CassandraError(message) from error
@@ -280,27 +283,36 @@ def _flat(design: Design) -> str:
     """Return commands that move all memories into one removed module, with its ports at the top."""
     top = design.top
     if not design.without_memories:
-        return f"{_read(top)}synth -flatten\n"
+        return f"{_read(design)}synth -flatten\n"
     return (
-        f"{_with_memories_apart(top)}blackbox {top}_memory\n"
+        f"{_with_memories_apart(design)}blackbox {top}_memory\n"
         f"expose -evert t:{top}_memory\nsynth -top {top} -run fine:check\n"
     )
 
 
-def _with_memories_apart(top: str) -> str:
-    """Return commands that move all memories into one module, ``TOP_memory``."""
+def _with_memories_apart(design: Design) -> str:
+    """Return commands that move all removed memories into one module, ``TOP_memory``."""
+    top = design.top
     return (
-        f"{_read(top)}synth -flatten -top {top} -run begin:fine\n"
+        f"{_read(design)}synth -flatten -top {top} -run begin:fine\n"
+        f"{_small_memories(design)}"
         'setattr -set submod "memory" t:$mem_v2\nsubmod\n'
     )
+
+
+def _small_memories(design: Design) -> str:
+    """Return commands that make flip-flops of the memories that are not removed."""
+    words = design.macro_words
+    return f"memory_map t:$mem_v2 r:SIZE<{words} %i\n" if words else ""
 
 
 def _hierarchy(design: Design) -> str:
     """Return commands for a hierarchy in which removed memory cells stay, without area."""
     if not design.without_memories:
-        return f"{_read(design.top)}synth\n"
+        return f"{_read(design)}synth\n"
     return (
-        f"{_read(design.top)}synth -top {design.top} -run begin:fine\n"
+        f"{_read(design)}synth -top {design.top} -run begin:fine\n"
+        f"{_small_memories(design)}"
         "opt -fast -full\nopt -undriven -fine\ntechmap\nopt -fast\n"
     )
 
@@ -316,8 +328,23 @@ def _timed(design: Design, library: Library, flow: Flow) -> str:
     )
 
 
-def _read(top: str) -> str:
-    return f"read_rtlil {top}.il\nhierarchy -top {top}\n"
+def _read(design: Design) -> str:
+    """Return commands that read a design; modules of memories become parts of those above them."""
+    top = design.top
+    if not ram.shapes_in(design.rtlil):
+        return f"read_rtlil {top}.il\nhierarchy -top {top}\n"
+    return (
+        f"read_rtlil {top}.il\nread_verilog {top}.memories.v\nhierarchy -top {top}\n"
+        "setattr -mod -set keep_hierarchy 1 * cassandra_ram_* %d\nproc\nflatten\n"
+        "setattr -mod -unset keep_hierarchy *\n"
+    )
+
+
+def _write_design(design: Design, out: Path) -> None:
+    """Write the sources that :func:`_read` names."""
+    (out / f"{design.top}.il").write_text(design.rtlil)
+    if shapes := ram.shapes_in(design.rtlil):
+        (out / f"{design.top}.memories.v").write_text(ram.modules(shapes))
 
 
 def _mapped(library: Library, script: str, options: str = "") -> str:
@@ -335,13 +362,15 @@ def _statistics(design: Design, library: Library, kind: str) -> str:
 # --- results ------------------------------------------------------------------------------------
 
 
-def memories_of(rtlil: str) -> dict[str, int]:
-    """Return the bits of the memories of a design, by the names of their modules."""
-    found: dict[str, int] = {}
-    for name, body in re.findall(r"^module \\(\S+)\n(.*?)^end$", rtlil, re.M | re.S):
-        for width, size in re.findall(r"^  memory width (\d+) size (\d+)", body, re.M):
-            found[name] = found.get(name, 0) + int(width) * int(size)
-    return found
+def macros_of(design: Design) -> dict[str, int]:
+    """Return the bits of the memories that are removed from a design, by name."""
+    if not design.without_memories:
+        return {}
+    return {
+        name: shape.bits
+        for name, shape in ram.instances(design.rtlil)
+        if shape.words >= design.macro_words
+    }
 
 
 def chip_areas(text: str) -> dict[str, float]:

@@ -63,7 +63,7 @@ def _run(args: argparse.Namespace) -> int:
     placer = nextpnr(out / "nextpnr")
     print("Exporting decoder and encoder, writing the SoC ...", flush=True)
     gateware = write_verilog(out, args.segment, args.clock)
-    tops = [source.stem for source in sorted((out / "rtl").glob("*/*.v"))]
+    tops = [source.stem for source in sorted((out / "rtl").glob("*/*.json"))]
     (gateware / "soc.ys").write_text(script((gateware / "board.ys").read_text(), tops))
     steps = {
         "Yosys maps the SoC (yosys.log)": [yosys, "-q", "-l", "yosys.log", "-s", "soc.ys"],

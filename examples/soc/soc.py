@@ -52,12 +52,11 @@ class Devices(SoCCore):
 
     def _add_device(self, tops: Path, name: str, prefix: str) -> stream.Endpoint:
         """Put a top between its register port, its interrupt and the bus; return its values."""
-        [source] = (tops / name).glob("*.v")
-        self.platform.add_source(str(source))
-        ports = {
-            port["name"]: (port["direction"], port["width"])
-            for port in json.loads(source.with_suffix(".ports.json").read_text())
-        }
+        [source] = (tops / name).glob("*.json")
+        described = json.loads(source.read_text())
+        for file in described["files"]:
+            self.platform.add_source(str(source.with_name(file)))
+        ports = {port["name"]: (port["direction"], port["width"]) for port in described["ports"]}
         reads = "m_axi_rdata" in ports
         width = ports["m_axi_rdata" if reads else "m_axi_wdata"][1]
         identity = ports["m_axi_arid" if reads else "m_axi_awid"][1]

@@ -22,19 +22,21 @@ _BITWISE = ("~", "&", "|", "^", "m")
 _Node = int | tuple[int]
 
 
-def verilog_of(design: Elaboratable, name: str, *, strip_attributes: bool = False) -> str:
+def verilog_of(
+    design: Elaboratable, name: str, *, strip_attributes: bool = False, platform: object = None
+) -> str:
     """Convert a component and everything below it to Verilog, as one text."""
     with quick_cycle_check():
         text: str = verilog.convert(
-            design, name=name, emit_src=False, strip_internal_attrs=strip_attributes
+            design, name, platform, emit_src=False, strip_internal_attrs=strip_attributes
         )
     return text
 
 
-def rtlil_of(design: Elaboratable, name: str) -> str:
+def rtlil_of(design: Elaboratable, name: str, platform: object = None) -> str:
     """Convert a component and everything below it to RTLIL, for Yosys and proofs."""
     with quick_cycle_check():
-        text: str = rtlil.convert(design, name=name, emit_src=False)
+        text: str = rtlil.convert(design, name, platform, emit_src=False)
     return text
 
 

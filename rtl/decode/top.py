@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 from cassandra_spec.golden.format import ERROR_CAUSES
 from cassandra_spec.rtl.common.command import COMMAND_WIDTH, VALUE, DecoderConfig
 from cassandra_spec.rtl.common.conversion import rtlil_of, verilog_of
+from cassandra_spec.rtl.common.ram import Wrapped
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
 from cassandra_spec.rtl.common.wires import axi_channel, handshake, values_out
 from cassandra_spec.rtl.decoder import Decoder
@@ -95,9 +96,13 @@ class Top(Protocol):
         ...
 
 
-def to_verilog(top: Top) -> str:
-    """Convert a top and everything below it to Verilog, as one text."""
-    text = verilog_of(top, top.module_name, strip_attributes=True)
+def to_verilog(top: Top, *, wrapped: bool = False) -> str:
+    """Convert a top and everything below it to Verilog, as one text.
+
+    ``wrapped``: memories are instances of modules that the text does not have (``rtl/common/ram``).
+    """
+    platform = Wrapped() if wrapped else None
+    text = verilog_of(top, top.module_name, strip_attributes=True, platform=platform)
     return "".join(_start_blocks(module) for module in re.split(r"(?m)^(?=module )", text))
 
 
@@ -125,5 +130,5 @@ def _start_blocks(module: str) -> str:
 
 
 def to_rtlil(top: Top) -> str:
-    """Convert a top to RTLIL, for Yosys and proofs."""
-    return rtlil_of(top, top.module_name)
+    """Convert a top to RTLIL for synthesis; memories are instances as in :func:`to_verilog`."""
+    return rtlil_of(top, top.module_name, Wrapped())

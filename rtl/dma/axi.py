@@ -62,22 +62,23 @@ def _address_ports(channel: str, config: BusConfig, id_bits: int) -> dict[str, o
         "prot": 3,
         "qos": 4,
     }
-    return axi_channel(f"m_axi_{channel}", Out, **widths)
+    chosen: dict[str, object] = {"axi_cache": In(4), "axi_prot": In(3)} if config.attributes else {}
+    return chosen | axi_channel(f"m_axi_{channel}", Out, **widths)
 
 
 def _connect_address(
     m: Module, top: Any, channel: str, bursts: stream.Interface, words: Value, address: Value
 ) -> None:
     """Connect the ports of :func:`_address_ports` to bursts of ``words`` from ``address``."""
-    low = top.config.word_bits
+    low, chosen = top.config.word_bits, top.config.attributes
     values = {
         "id": bursts.payload.id,
         "addr": address << low,
         "len": words - 1,
         "size": low,
         "burst": _INCR,
-        "cache": _CACHE,
-        "prot": _PROT,
+        "cache": top.axi_cache if chosen else _CACHE,
+        "prot": top.axi_prot if chosen else _PROT,
     }
     handshake(m, top, f"m_axi_{channel}", bursts)
     m.d.comb += [getattr(top, f"m_axi_{channel}{name}").eq(value) for name, value in values.items()]

@@ -39,6 +39,7 @@ _CHOICES = {
     "results": (1, 2, 4, 8, 16, 32, 64),
     "books": (1, 2, 4, 8, 16),
     "address": (32, 40, 48, 56, 64),
+    "attributes": (False, True),
 }
 
 
@@ -55,6 +56,7 @@ class BusConfig(abc.ABC):
     queue: int = 8  # descriptors
     books: int = 4  # codebooks that descriptors can name
     address: int = 64  # bits of an address
+    attributes: bool = False  # AxCACHE and AxPROT are inputs, which must not change during a job
 
     def __post_init__(self) -> None:
         if not self.bus:
@@ -125,7 +127,7 @@ class BusConfig(abc.ABC):
         name = self.engine.module_name.replace(self.engine.kind, self._kind, 1)
         usual = {field.name: field.default for field in dataclasses.fields(self)}
         parts = [
-            f"{mark}{getattr(self, field)}"
+            f"{mark}{int(getattr(self, field))}"
             for field, mark in self._marks.items()
             if getattr(self, field) != usual[field]
         ]
@@ -175,6 +177,7 @@ class DmaConfig(BusConfig):
     @property
     def _marks(self) -> dict[str, str]:
         marks = {"burst": "t", "buffer": "f", "queue": "q", "books": "k", "address": "a"}
+        marks["attributes"] = "p"
         return marks | ({"reorder": "o"} if self.decoders > 1 else {})
 
     @property
@@ -209,6 +212,7 @@ class StoreConfig(BusConfig):
             "results": "r",
             "books": "k",
             "address": "a",
+            "attributes": "p",
         }
 
     @property

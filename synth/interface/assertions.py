@@ -137,7 +137,8 @@ bind {name} {name}_assertions assertions ({pins});
 def assertions(name: str, ports: Ports) -> str:
     """Write the assertions of a top as SystemVerilog, with the ``bind`` that places them."""
     channels = [port.removesuffix("valid") for port in ports if port.endswith("valid")]
-    body = "".join(_channel(name, channel, ports) for channel in channels)
+    body = "" if "rst" in ports else "  wire rst = !aresetn;\n"
+    body += "".join(_channel(name, channel, ports) for channel in channels)
     body += "".join(_answers(name, channel) for channel in channels if channel in _ANSWERED)
     registers, state, rules = _own(ports, channels)
     top = _TOP.format(
@@ -236,6 +237,6 @@ def _own(ports: Ports, channels: list[str]) -> tuple[str, str, str]:
 
 def _known(port: str, channels: list[str]) -> str:
     """Write that a port outside the channels is known."""
-    if port in ("clk", "rst") or port.startswith(tuple(channels)):
+    if port in ("clk", "rst", "aresetn") or port.startswith(tuple(channels)):
         return ""
     return f"      begin : {port}_known assert ((^{port}) !== 1'bx); end\n"

@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from cassandra_spec.rtl.dma.registers import Field, Register
+from cassandra_spec.synth.interface.identity import VERSION_TEXT
+from cassandra_spec.synth.interface.ipxact import is_testable
 
 _PROPERTIES = """\
 // Properties beyond SystemRDL's own.
@@ -31,7 +33,7 @@ _ACCESS = {
 
 
 def systemrdl(name: str, registers: Sequence[Register], built: Mapping[str, int]) -> str:
-    """Write registers as an address map.
+    """Write registers as an address map, with the version of the map in its description.
 
     ``built`` has the value of each field that is a constant of the configuration, by
     ``REGISTER_FIELD``.
@@ -44,7 +46,8 @@ def systemrdl(name: str, registers: Sequence[Register], built: Mapping[str, int]
     lines = [
         *(_PROPERTIES, f"addrmap {name} {{"),
         '    name = "Cassandra registers";',
-        '    desc = "AXI4-Lite. An address without a register is answered with SLVERR.'
+        f'    desc = "Version {VERSION_TEXT}. AXI4-Lite.'
+        " An address without a register is answered with SLVERR."
         ' Fields that act when they are written read as zero.";',
         "    littleendian; lsb0; errextbus;",
         "    default regwidth = 32; default accesswidth = 32;",
@@ -67,10 +70,15 @@ def _register(register: Register, built: Mapping[str, int]) -> Iterator[str]:
 
 
 def _field(field: Field, low: int, constant: int | None) -> Iterator[str]:
-    """Write a field; a read-only one may be a ``constant``."""
+    """Write a field; a read-only one may be a ``constant``.
+
+    Register tests of other tools leave out what they cannot predict (``donttest``).
+    """
     access = _ACCESS[field.access] if constant is None else "sw = r; hw = na;"
     yield "        field {"
     yield f"            {access} desc = {_text(field.meaning)};"
+    if not is_testable(field, constant):
+        yield "            donttest;"
     reset = f" = 0x{constant or 0:x}" if field.known else ""
     yield f"        }} {field.name}[{low + field.width - 1}:{low}]{reset};"
 

@@ -1,17 +1,23 @@
 """Verilog export: whole files, names that tools can use, and ports as described."""
 
+import dataclasses
 import json
 import re
 
 import pytest
 import yaml
+from amaranth.sim import Simulator
 
+import cassandra_spec
 from cassandra_spec.commands.__main__ import main
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
+from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
+from cassandra_spec.rtl.dma.registers import VERSION
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.synth import export as exporter
+from cassandra_spec.synth.interface import identity
 from cassandra_spec.synth.interface.registers import c_header
 
 CONFIG = DecoderConfig(lanes=8, schemes=("mx",))
@@ -23,10 +29,11 @@ def exported(tmp_path_factory):
     return exporter.export(out, CONFIG)
 
 
-SUFFIXES = (".v", ".f", ".sim.f", "_assertions.sv", ".core", ".vlt", ".sdc", ".ports.json")
+SUFFIXES = (".v", ".f", ".sim.f", "_assertions.sv", ".core", ".vlt", "_v5006.vlt", ".sdc")
+SUFFIXES += (".json", ".xml")
 
 
-def test_a_configuration_is_eight_files(exported):
+def test_a_configuration_is_ten_files(exported):
     name = CONFIG.module_name
     assert exported.name == f"{name}.v"
     found = {path.name for path in exported.parent.iterdir()}
@@ -35,13 +42,16 @@ def test_a_configuration_is_eight_files(exported):
 
 def test_the_core_names_files_that_are_there(exported, tmp_path):
     store = exporter.export(tmp_path, StoreConfig(encoder=EncoderConfig(lanes=8)))
-    for path, count in ((exported, 4), (store, 6)):
+    for path, count in ((exported, 4), (store, 7)):
         core = yaml.safe_load(path.with_suffix(".core").read_text().split("\n", 1)[1])
         files = [one for each in core["filesets"].values() for one in each["files"]]
         names = [name for one in files for name in ([one] if isinstance(one, str) else one)]
         assert len(names) == count
         assert all((path.parent / name).is_file() for name in names)
-        optional = {"assertions": "assertions ? (assertions)"}
+        optional = {
+            "assertions": "assertions ? (assertions)",
+            "memories": "!external_memories ? (memories)",
+        }
         chosen = [optional.get(name, name) for name in core["filesets"]]
         assert sorted(core["targets"]["default"]["filesets"]) == sorted(chosen)
 
@@ -66,7 +76,7 @@ def test_the_port_list_is_that_of_the_module(exported):
             r"^  (input|output) (?:\[(\d+):0\] )?(\w+);", top[: top.index("endmodule")], re.M
         )
     }
-    ports = json.loads(exported.with_suffix(".ports.json").read_text())
+    ports = json.loads(exported.with_suffix(".json").read_text())["ports"]
     assert {p["name"]: (p["direction"], p["width"]) for p in ports} == declared
     assert not [name for name in declared if "__" in name or "$" in name]
 
@@ -103,7 +113,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
 
 
 def files_with_registers(name):
-    return {"regs", *(f"{name}{end}" for end in (*SUFFIXES, ".h"))}
+    return {"regs", *(f"{name}{end}" for end in (*SUFFIXES, "_memories.v", ".h"))}
 
 
 @pytest.mark.parametrize(("top", "decoders"), [("dma", 1), ("array", 2)])
@@ -117,7 +127,7 @@ def test_a_dma_has_its_registers(top, decoders, tmp_path, capsys):
     assert {path.name for path in tmp_path.iterdir()} == files_with_registers(name)
     assert (tmp_path / f"{name}.h").read_text() == c_header(config)
     ports = {
-        p["name"]: p["width"] for p in json.loads((tmp_path / f"{name}.ports.json").read_text())
+        p["name"]: p["width"] for p in json.loads((tmp_path / f"{name}.json").read_text())["ports"]
     }
     assert ports["m_axi_rdata"] == 256
     assert ports["m_axi_arid"] == config.id_bits
@@ -136,7 +146,7 @@ def test_an_encoder_dma_has_its_registers(tmp_path, capsys):
     assert {path.name for path in tmp_path.iterdir()} == files_with_registers(name)
     assert (tmp_path / f"{name}.h").read_text() == c_header(config)
     ports = {
-        p["name"]: p["width"] for p in json.loads((tmp_path / f"{name}.ports.json").read_text())
+        p["name"]: p["width"] for p in json.loads((tmp_path / f"{name}.json").read_text())["ports"]
     }
     assert ports["m_axi_wdata"] == 256
     assert ports["s_axis_values_tdata"] == 16 * 8
@@ -204,5 +214,90 @@ def test_every_combinational_block_looks_at_what_starts_it(exported):
     text = exported.read_text()
     blocks = re.findall(r"^  always @\*(.*)\n(.*)\n", text, re.M)
     assert blocks
-    assert all(head == " begin" and first.startswith("    if (\\$") for head, first in blocks)
-    assert not re.search(r"^  reg \\\$auto\$verilog_backend\S* *= 0;", text, re.M)
+    assert all(head == " begin" and first == "    if (starter) begin end" for head, first in blocks)
+    assert not re.search(r"^  reg starter *= 0;", text, re.M)
+    assert len(re.findall(r"^  initial starter ?= 0;$", text, re.M)) == text.count("  reg starter;")
+
+
+def test_every_file_has_one_version(exported):
+    version = ".".join(map(str, VERSION))
+    described = json.loads(exported.with_suffix(".json").read_text())
+    assert described["version"] == version
+    assert described["sources_sha256"] in exported.read_text()
+    assert f"// Version {version}, by cassandra-spec {cassandra_spec.__version__};" in (
+        exported.read_text()
+    )
+    assert f"{CONFIG.module_name}:{version}\n" in exported.with_suffix(".core").read_text()
+    assert f"<ipxact:version>{version}<" in exported.with_suffix(".xml").read_text()
+    assert f"version {version} of the map" in c_header()
+    assert f"Version {version}." in exporter.describe(CassandraDma(DmaConfig(decoder=CONFIG)))
+
+
+def test_the_options_are_those_of_the_configuration(exported):
+    options = json.loads(exported.with_suffix(".json").read_text())["options"]
+    assert options == {**dataclasses.asdict(CONFIG), "reset": "rst", "initial": True} | {
+        "schemes": ["mx"],
+        "truncated": [0, 7],
+    }
+    assert "// lanes=8 schemes=mx codebook=16" in exported.read_text()
+
+
+def test_a_source_that_changes_changes_the_hash(tmp_path, monkeypatch):
+    for name in ("golden", "rtl", "synth"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "rtl" / "a.py").write_text("a")
+    monkeypatch.setattr(identity, "_ROOT", tmp_path)
+    found = set()
+    for change in (
+        lambda: None,
+        lambda: (tmp_path / "rtl" / "a.py").write_text("b"),
+        lambda: (tmp_path / "rtl" / "a.py").rename(tmp_path / "rtl" / "c.py"),
+    ):
+        change()
+        identity.sources_hash.cache_clear()
+        found.add(identity.sources_hash())
+    identity.sources_hash.cache_clear()
+    assert len(found) == 3
+
+
+def test_a_style_has_its_own_reset_and_no_initial_values(exported, tmp_path):
+    style = exporter.Style(reset="aresetn", initial=False)
+    other = exporter.export(tmp_path, CONFIG, style=style)
+    name = f"{CONFIG.module_name}_aresetn_noinit"
+    assert other.stem == name
+    text, usual = other.read_text(), exported.read_text()
+    assert "  input aresetn;\n  wire aresetn;\n  wire rst = ~aresetn;\n" in text
+    assert not re.search(r"^  reg .* = ", text, re.M)
+    assert re.search(r"^  reg .* = ", usual, re.M)
+    assert "aresetn" not in usual
+    back = text.replace("aresetn;\n  wire aresetn;\n  wire rst = ~aresetn", "rst;\n  wire rst")
+    back = re.sub(r"\baresetn\b", "rst", back.replace(name, CONFIG.module_name))
+    plain = re.sub(r"(?m)^  \(\* init = .*\n|^(  reg [^=\n]*\w) = .*(;)$", r"\1\2", usual)
+    start = "\nmodule "
+    assert back[back.index(start) :] == plain[plain.index(start) :]
+    names = {port["name"] for port in json.loads(other.with_suffix(".json").read_text())["ports"]}
+    assert "aresetn" in names
+    assert "rst" not in names
+    assert "wire rst = !aresetn;" in (tmp_path / f"{name}_assertions.sv").read_text()
+
+
+def test_attributes_can_be_ports():
+    chosen = exporter.choose("dma", CONFIG, attributes=True)
+    assert chosen == DmaConfig(decoder=CONFIG, attributes=True)
+    assert chosen.module_name.endswith("_p1")
+    top, seen = CassandraDma(chosen), []
+    assert {"axi_cache", "axi_prot"} <= {*exporter.ports_of(top)}
+
+    async def bench(ctx):
+        for cache, prot in ((0b1111, 0b001), (0, 0)):
+            ctx.set(top.axi_cache, cache)
+            ctx.set(top.axi_prot, prot)
+            seen.append((ctx.get(top.m_axi_arcache), ctx.get(top.m_axi_arprot)))
+
+    simulator = Simulator(top)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert seen == [(0b1111, 0b001), (0, 0)]
+    with pytest.raises(CassandraError, match="attributes must be left out for the top 'encoder'"):
+        exporter.choose("encoder", CONFIG, attributes=True)

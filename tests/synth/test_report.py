@@ -9,15 +9,19 @@ import pytest
 
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.dma.config import DmaConfig
 from cassandra_spec.synth import synthesis, timing
 from cassandra_spec.synth.report import (
     DEFAULT_ENCODER,
+    DMA_BLOCKS,
     DecoderReport,
+    dma_design,
+    dma_tables,
     encoder_tables,
     main,
     markdown,
 )
-from cassandra_spec.synth.synthesis import Flow
+from cassandra_spec.synth.synthesis import Design, Flow
 
 LIBERTY = """\
 library(small) {
@@ -129,13 +133,47 @@ def test_the_shortest_period_has_the_set_up_and_every_column_adds_up() -> None:
 
 def test_encoders_stand_side_by_side_with_their_memories_as_macros() -> None:
     figures = figures_of(timing.parse_path(PATH, {}), timing.parse_power(POWER, "assumed"))
-    wide = dataclasses.replace(figures, memories={"a.encoder.front.held": 900, "a.encoder.b": 100})
+    wide = dataclasses.replace(figures, memories={"encoder.front.held": 900, "encoder.b": 100})
     text = encoder_tables({16: wide, 4: figures}, DEFAULT_ENCODER)
     assert "| 16 | 11.0 | 12.0 | 100 | 3.06 | 0.78 | 0.60 |" in text
     assert "| 4 | 11.0 | 11.0 | 100 | 3.06 | 0.78 | 0.60 |" in text
     assert "| codebook | 4.0 | 4.0 |" in text
-    assert "| `front.held` | 900 | 0 |" in text
+    assert "| `encoder.front.held` | 900 | 0 |" in text
     assert "| all | 1,000 | 0 |" in text
+
+
+def test_tops_with_a_dma_stand_side_by_side() -> None:
+    figures = figures_of(timing.parse_path(PATH, {}), timing.parse_power(POWER, "assumed"))
+    blocks = {"read master": 4.0, "decoders: speculation": 2.0}
+    one = dataclasses.replace(figures, blocks=blocks, memories={"reads.buffer": 500})
+    text = dma_tables({"`dma`": one, "`encoder-dma`": dataclasses.replace(one, memories={"x": 2})})
+    assert "| `dma` | 11.0 | 11.5 | 100 | 3.06 | 0.78 | 0.60 |" in text
+    assert text.index("| decoders: speculation |") < text.index("| read master | 4.0 | 4.0 |")
+    assert "| `reads.buffer` | 500 | 0 |" in text
+    assert "| `x` | 0 | 2 |" in text
+
+
+def test_blocks_of_a_dma_are_those_of_its_paths() -> None:
+    design = Design(top="t", rtlil="", blocks=DMA_BLOCKS, inside="")
+    for module, block in {
+        "t": "registers, counters, interrupt",
+        "t.registers": "registers, counters, interrupt",
+        "t.channel_1.decoder.speculation.reader": "decoders: speculation",
+        "t.channel_0.decoder.verification": "decoders: verification and output",
+        "t.channel_0.loader.waiting": "codebooks",
+        "t.channel_0": "channels of decoders",
+        "t.reads.region_0": "read master",
+        "t.encoder.front.groups": "encoder: front end",
+        "t.store.master": "write master",
+        "t.queue.queue": "queues of descriptors and results",
+    }.items():
+        assert design.block_of(module) == block
+
+
+def test_small_memories_of_a_dma_stay() -> None:
+    design = dma_design(DmaConfig(decoder=DecoderConfig(lanes=8, schemes=("mx",))))
+    found = synthesis.macros_of(design)
+    assert found.keys() == {f"reads.region_{place}.buffer.storage" for place in (0, 1)}
 
 
 def test_a_run_that_died_inside_abc_is_an_error() -> None:
@@ -156,6 +194,8 @@ def test_areas_of_modules_are_summed_by_their_labels() -> None:
     ("flags", "line"),
     [
         ("--lanes 0", "argument --lanes: invalid choice: 0"),
+        ("--dma --encoder", "--encoder must not be given with --dma"),
+        ("--dma --coded", "--coded must not be given with --dma"),
         ("--encoder --coded --target-rate full", "--target-rate must not be given with --encoder"),
         ("--encoder --truncated 3 4", "--truncated must not be given with --encoder"),
         ("--segment 512", "--segment must not be given without --encoder"),

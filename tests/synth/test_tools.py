@@ -74,8 +74,11 @@ def test_yosys_has_no_warning(name: str, exported: dict[str, Path]) -> None:
     path = exported[name]
     # The encoder's memories stay memories: as flip-flops they would be most of it.
     memory = "memory -nomap" if "encoder" in name else "memory"
+    sources = " ".join(
+        str(path.with_name(name)) for name in path.with_suffix(".f").read_text().split()
+    )
     script = (
-        f"read_verilog {path}; hierarchy -check -top {path.stem}; proc; {memory}; check -assert"
+        f"read_verilog {sources}; hierarchy -check -top {path.stem}; proc; {memory}; check -assert"
     )
     run = subprocess.run(["yosys", "-q", "-p", script], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout + run.stderr) == (0, "")
@@ -152,5 +155,6 @@ def test_icarus_that_is_absent_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_what_does_not_elaborate_is_said(tmp_path: Path) -> None:
     need("iverilog", "iverilog")
     (tmp_path / "bad.v").write_text("module bad(; endmodule\n")
+    (tmp_path / "bad.f").write_text("bad.v\n")
     with pytest.raises(CassandraError, match="iverilog failed:"):
         icarus.decode(tmp_path / "bad.v", DECODER, jobs("mx", False)[0], tmp_path)

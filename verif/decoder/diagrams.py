@@ -33,6 +33,7 @@ from cassandra_spec.verif.library.packets import codebook_packet, region_packet
 from cassandra_spec.verif.library.payloads import Payload, gaussian
 from cassandra_spec.verif.library.tracing import (
     Host,
+    Later,
     Packets,
     Ready,
     codebook_writes,
@@ -70,11 +71,19 @@ def trace_decoder(cycles: int = 160) -> Trace:
     return run(top, [packets, taken], cycles)
 
 
+_IRQS = 6  # IRQ_ENABLE: idle, error
 _BASES = (0x1FC0, 0x8000)  # the first region crosses a page
 
 
-def trace_dma(cycles: int = 240) -> Trace:
-    """Trace a segment through the DMA: registers, bursts, a memory that interleaves regions."""
+def trace_dma(
+    cycles: int = 240, *, reset: int = 0, failed: int | None = None, enabled: int = 0
+) -> Trace:
+    """Trace a segment through the DMA: registers, bursts, a memory that interleaves regions.
+
+    ``reset`` cycles come first, and software begins four cycles behind them. The memory answers the
+    address ``failed`` with SLVERR. ``enabled`` is the value of IRQ_ENABLE, if not 0. The trace has
+    two more signals, ``near_the_end_of_writes`` and ``near_the_start``.
+    """
     config = DmaConfig(decoder=DecoderConfig(lanes=8, schemes=("unary",)), burst=128)
     request = _job().request
     regions = (request.segment.speculation, request.segment.verification)
@@ -89,24 +98,28 @@ def trace_dma(cycles: int = 240) -> Trace:
         "verification_base_low": _BASES[1],
         "speculation_length": request.segment.speculation.size,
         "verification_length": request.segment.verification.size,
+        **({"irq_enable": enabled} if enabled else {}),
         "control": 1,
         "command": request.word,
         "start": 1,
     }
     host = Host([*codebook_writes(request.codebook), *writes_of(writes), *reads])
-    answers = _Answers(memory, config.bus)
-    trace = run(CassandraDma(config), [Ready("m_axis_values_tready"), host, answers], cycles)
+    answers = _Answers(memory, config.bus, failed)
+    software = Later(host, reset + 4) if reset else host
+    drivers = [Ready("m_axis_values_tready"), software, answers]
+    trace = run(CassandraDma(config), drivers, cycles, reset)
     first = next(i for i, cycle in enumerate(trace) if cycle["s_axil_arvalid"])
     for place, cycle in enumerate(trace):
         cycle["near_the_end_of_writes"] = int(place >= first - 8)
+        cycle["near_the_start"] = int(place >= first - 2)
     return trace
 
 
 class _Answers:
     """A memory that answers after some cycles, alternating between the IDs."""
 
-    def __init__(self, memory: Mapping[int, int], word: int) -> None:
-        self._memory, self._word = memory, word
+    def __init__(self, memory: Mapping[int, int], word: int, failed: int | None = None) -> None:
+        self._memory, self._word, self._failed = memory, word, failed
         self._queues: dict[int, list[tuple[int, int, int]]] = {0: [], 1: []}  # due, address, last
         self._cycle = 0
 
@@ -121,6 +134,7 @@ class _Answers:
             ctx.set(top.m_axi_rid, chosen)
             ctx.set(top.m_axi_rdata, self._memory[address])
             ctx.set(top.m_axi_rlast, last)
+            ctx.set(top.m_axi_rresp, 2 if address == self._failed else 0)
 
     def see(self, cycle: Mapping[str, int]) -> None:
         """Queue the requests of a cycle."""
@@ -207,7 +221,43 @@ DMA_DIAGRAMS = (
     ),
 )
 
-DIAGRAMS = (*DECODER_DIAGRAMS, *DMA_DIAGRAMS, *ENCODER_DIAGRAMS, *STORE_DIAGRAMS)
+_MEMORY_CHANNELS = (
+    axi("m_axi_ar", "addr", "a", "id"),
+    axi("m_axi_r", "data", "d", "id", "last"),
+    axi_stream("values", "b", "tlast", "tuser", prefix="m_axis"),
+)
+RESET_DIAGRAM = Diagram(
+    name="dma_reset",
+    title="Reset: one cycle is enough; registers can be written from the next cycle on",
+    note="the first writes are those of the codebook",
+    channels=(axi("s_axil_aw", "addr", "a"), axi("s_axil_w", "data", "d")),
+    extra=("rst", "irq"),
+    around="rst",
+    cycles=20,
+)
+SEGMENT_DIAGRAM = Diagram(
+    name="dma_segment",
+    title="A whole segment: START, reads of both regions, values, interrupt",
+    note="60 values on 8 lanes, target mode; two reads of registers follow START",
+    channels=_MEMORY_CHANNELS,
+    extra=("irq",),
+    around="near_the_start",
+    cycles=76,
+)
+ERROR_DIAGRAM = Diagram(
+    name="dma_error",
+    title="Error: a read answered with SLVERR ends its segment with tuser, and raises irq",
+    note="the other reads of the segment are still taken",
+    channels=_MEMORY_CHANNELS,
+    extra=("irq",),
+    around="near_the_start",
+    cycles=76,
+)
+
+DIAGRAMS = (
+    *(*DECODER_DIAGRAMS, *DMA_DIAGRAMS, RESET_DIAGRAM, SEGMENT_DIAGRAM, ERROR_DIAGRAM),
+    *(*ENCODER_DIAGRAMS, *STORE_DIAGRAMS),
+)
 
 
 def segment_diagram() -> str:
@@ -234,6 +284,9 @@ def draw() -> Iterator[tuple[str, str]]:
     for trace, diagrams in (
         (trace_decoder(), DECODER_DIAGRAMS),
         (trace_dma(), DMA_DIAGRAMS),
+        (trace_dma(reset=3), (RESET_DIAGRAM,)),
+        (trace_dma(enabled=_IRQS), (SEGMENT_DIAGRAM,)),
+        (trace_dma(enabled=_IRQS, failed=_BASES[0] + 8), (ERROR_DIAGRAM,)),
         (trace_encoder(), ENCODER_DIAGRAMS),
         (trace_store(), STORE_DIAGRAMS),
     ):

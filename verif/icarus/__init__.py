@@ -44,6 +44,8 @@ def require_icarus() -> None:
 def decode(verilog: Path, config: DecoderConfig, job: Job, work: Path) -> NDArray[np.uint16]:
     """Decode one segment with the exported decoder; ``work`` is a folder for files.
 
+    The sources are those of the file list beside ``verilog``.
+
     Raises CassandraError with the tool's output if it does not elaborate, hangs, or flags the
     segment.
     """
@@ -164,7 +166,8 @@ def _run(
         text = "".join(f"{number:x}\n" for number in (*numbers, 0))  # one more than is read
         (work / f"{name}.hex").write_text(text)
     flags = [f"-D{name}={value}" for name, value in defines.items()]
-    sources = [str(verilog.resolve()), str(_HERE / testbench)]
+    listed = verilog.with_suffix(".f").read_text(encoding="utf-8").split()
+    sources = [*(str(verilog.resolve().with_name(name)) for name in listed), str(_HERE / testbench)]
     _step(
         ["iverilog", "-g2012", f"-I{_HERE}", "-s", "testbench", "-o", "smoke", *flags, *sources],
         work,

