@@ -14,13 +14,11 @@ import pytest
 
 from cassandra_spec.commands.__main__ import main
 from cassandra_spec.drafting import (
-    GREEDY,
     TARGET,
     Backend,
     Counters,
     Sampling,
     Settings,
-    SideBySide,
     Trace,
     TraceText,
 )
@@ -46,9 +44,8 @@ def test_sources_and_bytes_add_up_to_the_report(packed: Path, name: str) -> None
             counters = Counters()
             expected = list(backend.rounds(PROMPT, settings, counters))
             rounds, trace = traced(backend, settings)
-            if settings.sampling == GREEDY:
-                tokens = traced(backend, kinds[2])[0]
-                assert list(itertools.chain(*rounds)) == list(itertools.chain(*tokens))
+            tokens = traced(backend, dataclasses.replace(settings, gamma=0))[0]
+            assert list(itertools.chain(*rounds)) == list(itertools.chain(*tokens))
             assert rounds == expected
             assert [len(each.sources) for each in trace.traced] == list(map(len, rounds))
             assert sum(each.drafted for each in trace.traced) == counters.drafted
@@ -65,20 +62,28 @@ def test_sources_and_bytes_add_up_to_the_report(packed: Path, name: str) -> None
             assert read == sorted(set(read))
 
 
-def test_shared_passes_count_as_if_each_was_the_sequence_s_own(packed: Path) -> None:
-    plain = dataclasses.replace(HYBRID, gamma=0)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        dataclasses.replace(HYBRID, gamma=0),
+        HYBRID,
+        dataclasses.replace(HYBRID, sampling=SAMPLED, seed=1),
+    ],
+)
+def test_shared_passes_count_as_if_each_was_the_sequence_s_own(
+    packed: Path, settings: Settings
+) -> None:
     with BACKENDS["native"](packed, Opening(threads=1, sequences=2), HYBRID) as backend:
-        alone = traced(backend, plain)[1]
-        assert isinstance(backend, SideBySide)
+        alone = traced(backend, settings)[1]
         total = Counters()
         sequences = backend.sequences(total)
         traces = [Trace(costs=backend.costs, total=total) for _ in range(2)]
         for trace in traces:
-            sequences.claim(PROMPT, plain, trace)
+            sequences.claim(PROMPT, settings, trace)
         while sequences.step():
             pass
     assert traces[0].traced == traces[1].traced == alone.traced
-    assert total.tokens == 2 * alone.tokens
+    assert (total.tokens, total.accepted) == (2 * alone.tokens, 2 * alone.accepted)
 
 
 def test_texts_of_tokens_make_the_reply_up_to_a_stop_string(packed: Path) -> None:

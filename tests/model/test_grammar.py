@@ -18,7 +18,6 @@ from cassandra_spec.drafting import (
     Penalties,
     Sampling,
     Settings,
-    SideBySide,
 )
 from cassandra_spec.drafting.grammar import Grammar
 from cassandra_spec.model.backends import CheckedBackend

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import openai
 import pytest
 
-from cassandra_spec.drafting import TARGET, Counters, OneByOne, Trace
+from cassandra_spec.drafting import TARGET, Counters, Trace
 from cassandra_spec.model.backends import BACKENDS, Opening
 from cassandra_spec.serve.scheduler import Scheduler
 from cassandra_spec.serve.server import running
@@ -94,7 +94,7 @@ def test_a_stop_string_ends_the_rounds_too(client: openai.OpenAI) -> None:
 def test_a_backend_that_runs_one_at_a_time_has_traces_too(packed: Path) -> None:
     counters = Counters()
     with BACKENDS["torch"](packed, Opening(), SPECULATION) as backend:
-        sequences = OneByOne(backend, counters)
+        sequences = backend.sequences(counters)
 
         def trace() -> Trace:
             return Trace(costs=backend.costs, total=counters)
