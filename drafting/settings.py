@@ -86,7 +86,6 @@ class Sampling:
         if self.min_p is not None and not (_is_number(self.min_p) and 0 <= self.min_p <= 1):
             raise CassandraError(f"min_p must be from 0 to 1, not {self.min_p!r}")
 
-
     @property
     def filters(self) -> bool:
         """True if some tokens are left out."""
