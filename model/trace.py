@@ -63,7 +63,7 @@ class Recorder:
         return text
 
     def save(self, path: Path, title: str, prompts: Sequence[Prompt]) -> None:
-        """Write the replies to these prompts so far, beside plain decoding where it repeats them."""
+        """Write the replies to these prompts so far, beside plain decoding that repeats them."""
         replies = zip(prompts, list(self._texts), list(self._asked), strict=True)
         bodies = [
             {"prompt": prompt, "reply": text.rounds, "plain": self._plain(*asked)}
