@@ -166,7 +166,6 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
 _NATIVE = "with --backend native, which decodes weights itself"
 _TORCH, _GREEDY = "with the torch backend", "without --temperature above 0"
 _LOOKUP = "with --draft lookup"
-_BATCH = "with --batch above 1"
 _DRAFT = ("--min-margin", *DRAFT_CACHE_FLAGS)
 _NATIVE_FLAGS = ("--threads", "--native-target", "--memory-limit")
 _KV = ("truncated", "fill", "group", "block", "order", "keep", "prune", "whole")
@@ -177,7 +176,6 @@ _IGNORED: tuple[flags.Ignored, ...] = (
     (tuple(f"--kv-{name}" for name in _KV), lambda args: args.kv == BF16, "without --kv"),
     (("--gamma", "--draft", *_DRAFT), lambda args: args.plain, "with --plain"),
     (("--draft", *_DRAFT), lambda args: args.gamma == 0, "with --gamma 0"),
-    (("--trace",), lambda args: args.batch > 1, _BATCH),
     (("--batch",), lambda args: args.backend == "torch" and args.batch > 1, _TORCH),
     (("--gamma", *_DRAFT), lambda args: args.draft == "none", "with --draft none"),
     ((*_DRAFT, *VIEW_FLAGS), lambda args: args.draft == "lookup", _LOOKUP),

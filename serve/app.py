@@ -53,7 +53,7 @@ class Served:
     tokenizer: Any  # used by the application only, one thread at a time
     vocabulary: int
     context: int  # positions of prompt and reply
-    settings: Settings  # of greedy replies, with the model's stop tokens
+    settings: Settings  # of replies, with the model's stop tokens
     temperature: float  # of requests without one
     max_tokens: int  # length limit of a reply
     max_body: int  # size limit of a request in bytes
@@ -331,12 +331,14 @@ class _Replies:
             logprobs=body.scored,
             prompt_logprobs=body.echoed and body.scored is not None,
         )
+        if body.plain:
+            settings = dataclasses.replace(settings, gamma=0)
         temperature = served.temperature if body.temperature is None else body.temperature
         if not temperature:
-            return dataclasses.replace(settings, gamma=0) if body.plain else settings
+            return settings
         sampling = Sampling(temperature=temperature, top_p=body.top_p, min_p=body.min_p)
         seed = None if body.seed is None else (body.seed + number) % 2**64
-        return dataclasses.replace(settings, gamma=0, sampling=sampling, seed=seed)
+        return dataclasses.replace(settings, sampling=sampling, seed=seed)
 
     def _token_limit(self, body: _Generation, prompt: int) -> int:
         """Return the token limit of a reply; a request for 0 tokens generates one."""

@@ -99,10 +99,13 @@ def test_prompts_side_by_side_have_the_replies_that_they_have_alone(
     stop = plain["texts"][1].split()[5]
     for flags in ((), ("--stop", stop), ("--temperature", "1", "--seed", "5")):
         alone = run_json(packed, capsys, *more, "--plain", *flags)
-        found = run_json(packed, capsys, *more, "--batch", "3", *flags)
-        for name in ("prompts", "texts", "tokens", "stop_reasons"):
-            assert found[name] == alone[name]
-        assert found["report"]["tokens"] == alone["report"]["tokens"]
+        for drafts in (("--gamma", "4", "--draft", "hybrid"), (), ("--plain",)):
+            found = run_json(packed, capsys, *more, "--batch", "3", *drafts, *flags)
+            for name in ("prompts", "texts", "tokens", "stop_reasons"):
+                assert found[name] == alone[name]
+            assert found["report"]["tokens"] == alone["report"]["tokens"]
+            if "--gamma" in drafts:
+                assert found["report"]["accepted"] > 0
     command = ["generate", str(packed), *PROMPTS, *more, "--max-tokens", "40", *NATIVE]
     assert main([*command, "--batch", "16"]) == 0
     assert capsys.readouterr().out == "\n\n".join(plain["texts"]) + "\n"
@@ -194,7 +197,10 @@ def test_an_interrupt_ends_with_what_there_is(
         (["--kv", "mx"], "the scheme of keys and values must be unary or exact with the native"),
         (["--kv", "exact", "--kv-block", "96"], "block must divide 128 (positions of a native"),
         (["--codec", "rtl"], "--codec must not be given with --backend native"),
-        (["--gamma", "2", "--batch", "2"], "--gamma must not be given with --batch above 1"),
+        (
+            ["--temperature", "1", "--acceptance", "rejection", "--batch", "2"],
+            "acceptance must be noise in the engine's own rounds, not rejection",
+        ),
         (["--batch", "17"], "--batch must be from 1 to 16, not 17"),
         (["--gamma", "16"], "gamma must be from 0 to 15, or 'adaptive', not 16 (the native"),
         (["--threads", "0"], "argument --threads: must be an integer from 1 to 2147483647, not 0"),

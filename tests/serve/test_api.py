@@ -497,6 +497,32 @@ def test_lines_that_are_no_http(address: str) -> None:
     assert ask_plainly(address, "GET", "/health")[0] == 200
 
 
+def test_sampled_replies_side_by_side_are_drafted(
+    address: str, client: openai.OpenAI, alone: Alone
+) -> None:
+    before = figures(address)
+    prompts = [[5, 9, 23, 9, 23, 9], [7, 8, 7, 8, 7, 8]]
+    ask: Any = {"model": "tiny", "prompt": prompts, "max_tokens": 100, "temperature": 0.5}
+    reply = client.completions.create(**ask, seed=4)
+    sampling = Sampling(temperature=0.5)
+    expected = [alone(prompt, of(100, sampling=sampling, seed=4))[0] for prompt in prompts]
+    assert [each.text for each in reply.choices] == expected
+    found = {name: value - before.get(name, 0.0) for name, value in figures(address).items()}
+    names = ("draft_tokens", "accepted_tokens", "rows")
+    sources = {
+        name: [value for each, value in found.items() if each.startswith(f"{family}/")]
+        for name in names
+        for family in (f"spec_decode_num_{name}_per_source_total",)
+    }
+    assert sum(sources["accepted_tokens"]) == found["spec_decode_num_accepted_tokens_total"] > 0
+    drafted = found["spec_decode_num_draft_tokens_total"]
+    assert sum(sources["draft_tokens"]) == drafted > 0
+    rounds = found["spec_decode_num_rows_per_source_total/target"]
+    assert sum(sources["rows"]) == drafted + rounds
+    assert found["spec_decode_num_rows_per_source_total/model"] > 0
+    assert found["generation_tokens_total"] - 2 <= rounds + sum(sources["accepted_tokens"])
+
+
 def test_figures_have_the_names_of_vllm(address: str, client: openai.OpenAI) -> None:
     before = figures(address)
     client.completions.create(model="tiny", prompt="word1 word2 word1 word2", max_tokens=200)
