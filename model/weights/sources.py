@@ -70,7 +70,9 @@ _COMPANIONS = (
     "chat_template.jinja",
     "chat_template.json",
 )
-"""Files that go with the weights; nothing else of a directory is copied or read."""
+_TEMPLATES = "additional_chat_templates"
+"""Files that go with the weights, and the folder of templates with names; nothing else of a
+directory is copied or read."""
 
 
 class Source(Protocol):
@@ -250,12 +252,15 @@ class DirectorySource:
 def copy_companions(source: Path, destination: Path) -> None:
     """Copy config.json and the tokenizer's files from one directory to another."""
     for file in companions(source):
-        shutil.copyfile(file, destination / file.name)
+        copy = destination / file.relative_to(source)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copyfile(file, copy)
 
 
 def companions(folder: Path) -> list[Path]:
     """Return the config and the tokenizer's files of a directory."""
-    return [folder / name for name in _COMPANIONS if (folder / name).is_file()]
+    named = sorted((folder / _TEMPLATES).glob("*.jinja"))
+    return [folder / name for name in _COMPANIONS if (folder / name).is_file()] + named
 
 
 def _tensor_files(path: Path) -> dict[str, SafetensorsFile]:
