@@ -91,6 +91,16 @@ def check_tokenizer(header: Header) -> None:
     cut = _cut(header)
     if model == _BYTES and cut not in (*_CUTS, *_OF_TRANSFORMERS):
         raise _wrong(header, "pre", ", ".join((*_CUTS, *_OF_TRANSFORMERS, *_SAME)), cut)
+    if model == _BYTES and f"{_KEY}tokens" in header.entries:
+        _check_merges(header)
+
+
+def _check_merges(header: Header) -> None:
+    tokens = set(header.get(f"{_KEY}tokens"))
+    for merge in header.need(f"{_KEY}merges"):
+        left, space, right = str(merge).partition(" ")
+        if not space or not {left, right, left + right} <= tokens:
+            raise _wrong(header, "merges", "two tokens whose sum is a token", merge)
 
 
 def _cut(header: Header) -> str:
@@ -133,8 +143,12 @@ def _adapt(tokenizer: Any, header: Header) -> None:
 def _templates(header: Header) -> dict[str, str]:
     """Return the chat templates by name; that without a name is the default."""
     key = "tokenizer.chat_template"
-    named = {name.removeprefix(f"{key}."): name for name in header.entries if name.startswith(key)}
-    return {("default" if name == key else name): header.get(of) for name, of in named.items()}
+    default = {"default": header.get(key)} if key in header.entries else {}
+    return default | {
+        name.removeprefix(f"{key}."): header.get(name)
+        for name in header.entries
+        if name.startswith(f"{key}.")
+    }
 
 
 def _set_special(tokenizer: Any, header: Header) -> None:

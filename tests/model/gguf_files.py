@@ -75,6 +75,23 @@ def tokenizer_keys(size: int, **changes: Any) -> dict[str, Any]:
     }
 
 
+def piece_keys() -> dict[str, Any]:
+    """Return the keys of a SentencePiece tokenizer with bytes, spaces and a few letters."""
+    pieces = ["▁", "a", "b", "ab", "▁a", "<turn>"]
+    keys = {
+        "model": "llama",
+        "pre": None,
+        "merges": None,
+        "tokens": ["<unk>", "<s>", "</s>", *(f"<0x{n:02X}>" for n in range(256)), *pieces],
+        "scores": [*[0.0] * 259, -4.0, -3.0, -5.0, -1.0, -2.0, 0.0],
+        "token_type": [2, 3, 3, *[6] * 256, 1, 1, 1, 1, 1, 4],
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "unknown_token_id": 0,
+    }
+    return {f"tokenizer.ggml.{name}": value for name, value in keys.items()}
+
+
 def keys_of(model: Path) -> dict[str, Any]:
     """Return the keys for the model in a directory, with a tokenizer of bytes."""
     config, kind = json.loads((model / "config.json").read_text()), architecture_of(model)
@@ -140,10 +157,15 @@ def write_gguf(
 
 
 def write_file(
-    path: Path, keys: Mapping[str, Any], arrays: Mapping[str, tuple[NDArray[Any], Kind]]
+    path: Path,
+    keys: Mapping[str, Any],
+    arrays: Mapping[str, tuple[NDArray[Any], Kind]],
+    alignment: int | None = None,
 ) -> Path:
     """Return a GGUF file of keys and tensors; keys that are None are left out."""
     writer = GGUFWriter(path, str(keys.get("general.architecture")))
+    if alignment:
+        writer.add_custom_alignment(alignment)
     for key, value in keys.items():
         if key != "general.architecture" and value is not None:
             add_key(writer, key, value)
@@ -174,13 +196,18 @@ def write_shards(
     place: Mapping[str, int],
     *,
     keys: Mapping[str, Any] | None = None,
+    twice: str = "",
 ) -> list[Path]:
-    """Return the model as shards; ``place`` has the shards of tensors, from 0, if not the first."""
+    """Return the model as shards; ``place`` has the shards of tensors, from 0, if not the first.
+
+    The tensor ``twice`` is in every shard.
+    """
     arrays = arrays_of(model)
     paths = [folder / f"m-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)]
     for number, path in enumerate(paths):
-        own = {name: each for name, each in arrays.items() if place.get(name, 0) == number}
-        split = {"split.no": number, "split.count": count, "split.tensors.count": len(arrays)}
+        own = {n: each for n, each in arrays.items() if n == twice or place.get(n, 0) == number}
+        total = len(arrays) + (count - 1) * bool(twice)
+        split = {"split.no": number, "split.count": count, "split.tensors.count": total}
         first = keys_of(model) if number == 0 else {}
         write_file(path, {**first, **split, **(keys or {})}, own)
     return paths
@@ -188,4 +215,4 @@ def write_shards(
 
 def bytes_model(path: Path, **entries: Any) -> Path:
     """Return a small model whose vocabulary is :func:`tokenizer_keys`'."""
-    return write_model(path, vocab_size=BYTES, **{"tied": True, **entries})
+    return write_model(path, **{"vocab_size": BYTES, "tied": True, **entries})
