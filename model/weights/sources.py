@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.golden import bf16
+from cassandra_spec.golden.config_fields import check_fields
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.golden.file import SafetensorsFile
 from cassandra_spec.golden.model_config import read_config, read_json
@@ -177,6 +178,7 @@ class DirectorySource:
         architecture = find_model_type(
             config.get("model_type"), field="name", where=path / "config.json"
         )
+        check_fields(config, architecture, path / "config.json")
         self._files = _tensor_files(path)
         weights = sorted({file.path for file in self._files.values()})
         self.files = (*weights, *companions(path))
