@@ -269,7 +269,7 @@ class _Reading:
     ) -> dict[str, Any]:
         """Return a rotary embedding whose frequencies are divided, by one number or by lists."""
         scale, base = self._number("rope.scaling.attn_factor", 1.0), {"rope_theta": theta}
-        if short is None and scale == 1:
+        if short is None and scale == 1 and (factor[0] == 1 or not self._kind.rope_types):
             linear = {"rope_type": "linear", "factor": float(factor[0])}
             return base | (linear if factor[0] != 1 else {"rope_type": "default"})
         if short is not None and short is long and scale == 1:

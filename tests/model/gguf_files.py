@@ -49,6 +49,12 @@ OWN = {
 TYPES = {bool: GGUFValueType.BOOL, float: GGUFValueType.FLOAT32, str: GGUFValueType.STRING}
 
 
+SHARD_TYPES = {
+    **dict.fromkeys(("split.no", "split.count"), GGUFValueType.UINT16),
+    "split.tensors.count": GGUFValueType.INT32,
+}
+
+
 def architecture_of(model: Path) -> ModelType:
     """Return the model type of a directory."""
     config = json.loads((model / "config.json").read_text())
@@ -127,7 +133,8 @@ def arrays_of(model: Path, kind: Kind = Kind.F32) -> dict[str, tuple[NDArray[Any
     """Return the tensors of a model by GGUF's names; matrices are of ``kind``, vectors F32."""
     architecture, tensors = architecture_of(model), tensors_of(model)
     parts = [f"{part}.{form}" for part in architecture.gguf_layer for form in ("weight", "bias")]
-    layers = [f"blk.{number}.{part}" for number in range(8) for part in parts]
+    count = json.loads((model / "config.json").read_text())["num_hidden_layers"]
+    layers = [f"blk.{number}.{part}" for number in range(count) for part in parts]
     found = {}
     for name in ("token_embd.weight", "output.weight", "output_norm.weight", *layers):
         tensor = tensors.get(architecture.from_gguf_name(name))
@@ -179,12 +186,12 @@ def write_file(
 
 
 def add_key(writer: GGUFWriter, key: str, value: Any) -> None:
-    """Add a key with the type that its value has in Python; integers are of 32 bits."""
+    """Add a key with the type that its value has in Python, or that llama.cpp wants."""
     if isinstance(value, list):
         writer.add_array(key, value)
     elif type(value) is int:
         kind = GGUFValueType.INT32 if value < 0 else GGUFValueType.UINT32
-        writer.add_key_value(key, value, kind)
+        writer.add_key_value(key, value, SHARD_TYPES.get(key, kind))
     else:
         writer.add_key_value(key, value, TYPES[type(value)])
 
