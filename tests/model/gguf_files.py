@@ -64,12 +64,13 @@ def architecture_of(model: Path) -> ModelType:
 
 def tokenizer_keys(size: int, **changes: Any) -> dict[str, Any]:
     """Return the keys of a tokenizer of bytes with ``size`` tokens; None removes a key."""
-    tokens = ["<s>", "<end>", *bytes_to_unicode().values(), "ab"]
+    tokens = ["<s>", "<end>", *bytes_to_unicode().values()]
+    tokens = [*tokens[: size - 1], "ab"]  # a small vocabulary lacks some bytes
     tokens += [f"<{number}>" for number in range(len(tokens), size)]
     keys = {
         "model": "gpt2",
         "pre": "gpt-2",
-        "tokens": tokens[:size],
+        "tokens": tokens,
         "token_type": ([3, 3] + [1] * (BYTES - 2) + [3] * max(0, size - BYTES))[:size],
         "merges": ["a b"],
         "bos_token_id": 0,
