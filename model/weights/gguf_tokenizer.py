@@ -87,10 +87,10 @@ def check_tokenizer(header: Header) -> None:
     """Raise :class:`FileError` for a tokenizer, or a way to cut text, that is not known."""
     model = header.get(f"{_KEY}model", _BYTES)
     if model not in (_BYTES, _PIECES):
-        raise _wrong(header, "model", f"{_BYTES} or {_PIECES}", model)
+        raise _wrong(header, "model", f"one of {_BYTES} and {_PIECES}", model)
     cut = _cut(header)
     if model == _BYTES and cut not in (*_CUTS, *_OF_TRANSFORMERS):
-        raise _wrong(header, "pre", ", ".join((*_CUTS, *_OF_TRANSFORMERS, *_SAME)), cut)
+        raise _wrong(header, "pre", f"one of {', '.join((*_CUTS, *_OF_TRANSFORMERS, *_SAME))}", cut)
     if model == _BYTES and f"{_KEY}tokens" in header.entries:
         _check_merges(header)
 
@@ -100,7 +100,7 @@ def _check_merges(header: Header) -> None:
     for merge in header.need(f"{_KEY}merges"):
         left, space, right = str(merge).partition(" ")
         if not space or not {left, right, left + right} <= tokens:
-            raise _wrong(header, "merges", "two tokens whose sum is a token", merge)
+            raise _wrong(header, "merges", "pairs of tokens whose sum is a token", merge)
 
 
 def _cut(header: Header) -> str:
@@ -110,7 +110,7 @@ def _cut(header: Header) -> str:
 
 def _wrong(header: Header, key: str, expected: str, value: object) -> FileError:
     where = f"{header.path}: {_KEY}{key}"
-    return FileError(f"{where} must be one of {expected}, not {reprlib.repr(value)}")
+    return FileError(f"{where} must be {expected}, not {reprlib.repr(value)}")
 
 
 def save_tokenizer(header: Header, config: Any, directory: Path) -> None:
