@@ -48,11 +48,11 @@ def load_tokenizer(directory: str | Path) -> Any:
 
     A line on standard error says why transformers reads it, if it does.
     """
-    from cassandra_spec.model.tokenizer import UnreadableTokenizer, read_tokenizer
+    from cassandra_spec.model.tokenizer import UnreadableError, read_tokenizer
 
     try:
         return read_tokenizer(Path(directory))
-    except UnreadableTokenizer as reason:
+    except UnreadableError as reason:
         tokenizer = load_transformers_tokenizer(directory)
         line = f"casspec: transformers reads the tokenizer of {directory}: {reason}"
         print(line, file=sys.stderr, flush=True)

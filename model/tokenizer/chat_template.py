@@ -160,7 +160,7 @@ def _raise(message: str) -> None:
 
 
 def _now(format: str) -> str:
-    return datetime.now().strftime(format)  # noqa: DTZ005 - local time, as in transformers
+    return datetime.now().strftime(format)
 
 
 @lru_cache(maxsize=4)

@@ -120,9 +120,7 @@ class FastTokenizer:
         from cassandra_spec.model.tokenizer.chat_template import render  # imports jinja2
 
         if continue_final_message and add_generation_prompt:
-            raise ValueError(
-                "continue_final_message and add_generation_prompt must not both be set"
-            )
+            raise ValueError("continue_final_message must not be set with add_generation_prompt")
         text = render(
             self._template(tools),
             conversation,

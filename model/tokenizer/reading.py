@@ -3,7 +3,7 @@
 transformers takes ``tokenizer.json`` as it is, or makes a tokenizer of a known class from its
 vocabulary and merges, whatever else the file has. Which one depends on the classes that
 ``tokenizer_config.json`` and the model's type name. Everything else it reads in a way of its own:
-:class:`UnreadableTokenizer` then has the reason.
+:class:`UnreadableError` then has the reason.
 """
 
 from __future__ import annotations
@@ -23,19 +23,11 @@ Entries = dict[str, Any]
 Token = str | AddedToken
 
 
-class UnreadableTokenizer(Exception):
+class UnreadableError(Exception):
     """The tokenizer must be read by transformers; the text says why."""
 
 
-_NAMED = (
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-)
+_NAMED = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 _LLAMA = "LlamaTokenizer"
 _AS_IS = "TokenizersBackend"  # tokenizer.json as it is
 _SAME = (_AS_IS, "PreTrainedTokenizer", "PreTrainedTokenizerFast", "PythonBackend")
@@ -148,7 +140,7 @@ def _class_of(config: Entries, entries: Entries, text: str) -> str:
     """Return the class that transformers chooses, by name; ``text`` is tokenizer.json's."""
     model = config.get("model_type")
     if model not in _OF_TYPE:
-        raise UnreadableTokenizer(f"its model type is {model!r}")
+        raise UnreadableError(f"its model type is {model!r}")
     registered, wrong = _OF_TYPE[model], model in _WRONGLY_NAMED
     stated = (entries.get("tokenizer_class") or config.get("tokenizer_class") or "") or None
     named = stated.removesuffix("Fast") if isinstance(stated, str) else None
@@ -178,26 +170,26 @@ class _Files:
 def read_tokenizer(directory: Path) -> FastTokenizer:
     """Read the tokenizer of a directory, equal to the one that transformers makes.
 
-    Raises :class:`UnreadableTokenizer` if only transformers can read it, or tell what is wrong.
+    Raises :class:`UnreadableError` if only transformers can read it, or tell what is wrong.
     """
     try:
         files = _read_files(directory)
         kind = _class_of(read_json(directory / "config.json"), files.entries, files.text)
         return _tokenizer(files, kind)
-    except UnreadableTokenizer:
+    except UnreadableError:
         raise
     except Exception as error:  # tokenizers raises Exception itself
-        raise UnreadableTokenizer(" ".join(str(error).split())[:200]) from error
+        raise UnreadableError(" ".join(str(error).split())[:200]) from error
 
 
 def _read_files(directory: Path) -> _Files:
     path = directory / "tokenizer.json"
     if not path.is_file():
-        raise UnreadableTokenizer("it has no tokenizer.json")
+        raise UnreadableError("it has no tokenizer.json")
     text = path.read_text("utf-8")
     entries = _optional(directory / "tokenizer_config.json")
     if "auto_map" in entries or "fast_tokenizer_files" in entries:
-        raise UnreadableTokenizer("tokenizer_config.json names code or files of its own")
+        raise UnreadableError("tokenizer_config.json names code or files of its own")
     files = _Files(text=text, body=json.loads(text), entries=entries)
     _rename_extra(entries)
     files.added = _added(files, directory)
@@ -221,10 +213,10 @@ def _added(files: _Files, directory: Path) -> dict[int, AddedToken]:
     if stated is not None:
         return {int(number): AddedToken(**token) for number, token in stated.items()}
     if (directory / "added_tokens.json").is_file():
-        raise UnreadableTokenizer("it has added_tokens.json, of an older transformers")
+        raise UnreadableError("it has added_tokens.json, of an older transformers")
     for name, value in _optional(directory / "special_tokens_map.json").items():
         if not isinstance(value, str | dict) or name.startswith("extra"):
-            raise UnreadableTokenizer(f"special_tokens_map.json has a list of {name}")
+            raise UnreadableError(f"special_tokens_map.json has a list of {name}")
         if isinstance(value, dict):
             value = AddedToken(**{**value, "special": True})
         files.entries[name] = value
@@ -257,12 +249,9 @@ def _chat_template(files: _Files) -> str | dict[str, str] | None:
 def _tokenizer(files: _Files, name: str) -> FastTokenizer:
     kind = _KINDS.get(name)
     if kind is None and name not in _SAME:
-        raise UnreadableTokenizer(f"its class is {name}")
+        raise UnreadableError(f"its class is {name}")
     special = _special_tokens(files, kind)
-    if kind is None:
-        backend = Tokenizer.from_str(files.text)
-    else:
-        backend = _built(files, kind, special)
+    backend = _built(files, kind, special) if kind else Tokenizer.from_str(files.text)
     _add_tokens(backend, files, special)
     names = {key: str(token) for key, token in special.items()}
     if kind and kind.adds_special:
@@ -308,30 +297,29 @@ def _token(value: Any, name: str) -> Token | None:
         return value
     if isinstance(value, dict) and value.get("__type") == "AddedToken":
         return AddedToken(**{key: item for key, item in value.items() if key != "__type"})
-    raise UnreadableTokenizer(f"{name} is neither a text nor a token")
+    raise UnreadableError(f"{name} is neither a text nor a token")
 
 
 def _required(token: Token | None, name: str) -> Token:
     if token is None:
-        raise UnreadableTokenizer(f"{name} is null")
+        raise UnreadableError(f"{name} is null")
     return token
 
 
 def _extra(files: _Files) -> list[Token]:
     """Return further special tokens, without names."""
-    stated = files.entries.get("extra_special_tokens") or []
+    name = "extra_special_tokens"
+    stated = files.entries.get(name) or []
     if isinstance(stated, dict):
         return []
-    return [
-        _required(_token(each, "extra_special_tokens"), "extra_special_tokens") for each in stated
-    ]
+    return [_required(_token(each, name), name) for each in stated]
 
 
 def _built(files: _Files, kind: _Kind, special: Mapping[str, Token]) -> Tokenizer:
     """Return a tokenizer of the file's vocabulary and merges, with the steps of a class."""
     model = files.body["model"]
     if model.get("type") != "BPE" or not isinstance(model.get("vocab"), dict):
-        raise UnreadableTokenizer(f"its model is {model.get('type')}, not BPE")
+        raise UnreadableError(f"its model is {model.get('type')}, not BPE")
     own = {"vocab": model["vocab"], "merges": model["merges"], **kind.model}
     if kind.names_unknown:
         own["unk_token"] = str(special.get("unk_token"))

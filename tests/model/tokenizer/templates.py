@@ -76,7 +76,8 @@ QWEN = """\
 {%- endfor %}
 {%- if add_generation_prompt %}
     {{- '<|im_start|>assistant\\n' }}
-    {%- if enable_thinking is defined and enable_thinking is false %}{{- '<think></think>' }}{% endif %}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think></think>' }}{% endif %}
 {%- endif %}"""
 
 GEMMA = """\
@@ -84,7 +85,9 @@ GEMMA = """\
 {%- if messages[0]['role'] == 'system' -%}
     {%- if messages[0]['content'] is string -%}
         {%- set first_user_prefix = messages[0]['content'] + '\\n\\n' -%}
-    {%- else -%}{%- set first_user_prefix = messages[0]['content'][0]['text'] + '\\n\\n' -%}{%- endif -%}
+    {%- else -%}
+        {%- set first_user_prefix = messages[0]['content'][0]['text'] + '\\n\\n' -%}
+    {%- endif -%}
     {%- set loop_messages = messages[1:] -%}
 {%- else -%}
     {%- set first_user_prefix = "" -%}{%- set loop_messages = messages -%}
@@ -141,7 +144,8 @@ OLMO = """\
 ' }}{% elif message['role'] == 'assistant' %}{% if not loop.last %}{{ '<|assistant|>
 '  + message['content'] + eos_token + '
 ' }}{% else %}{{ '<|assistant|>
-'  + message['content'] + eos_token }}{% endif %}{% endif %}{% if loop.last and add_generation_prompt %}{{ '<|assistant|>
+'  + message['content'] + eos_token }}{% endif %}{% endif %}\
+{% if loop.last and add_generation_prompt %}{{ '<|assistant|>
 ' }}{% endif %}{% endfor %}"""
 
 TEMPLATES = {

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import jinja2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -130,9 +128,5 @@ def test_a_prompt_goes_through_the_child(pair: tuple[Any, Any]) -> None:
         each.chat_template = TEMPLATES["smollm2"]
     assert encode_prompt(ours, CHAT[:2]) == encode_prompt(theirs, CHAT[:2])
     ours.chat_template = "{{ raise_exception('a reason') }}"
-    with pytest.raises(CassandraError, match="must make a text, not end with .*a reason"):
+    with pytest.raises(CassandraError, match=r"must make a text, not end with .*a reason"):
         encode_prompt(ours, CHAT)
-
-
-def test_jinja_has_a_sandbox_without_known_holes() -> None:
-    assert tuple(map(int, jinja2.__version__.split("."))) >= (3, 1, 6)
