@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 from jinja2 import Template, TemplateError, nodes
 from jinja2.exceptions import SecurityError
@@ -100,7 +100,7 @@ def _cut_at_end(text: str, final: str) -> str:
 class _Generation(Extension):
     """The block ``generation`` around replies: its text stays as it is."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags = {"generation"}  # noqa: RUF012 - declared by Jinja, which reads it of the class
 
     def parse(self, parser: Parser) -> nodes.Node:
         """Return the statements of the block, with the scope of a macro."""
