@@ -317,10 +317,10 @@ def _hardware(source: Path) -> Format:
 
 
 def _key_values(args: argparse.Namespace) -> KeyValueFormat | None:
-    from cassandra_spec.model.speculative import KeyValueFormat
-
     if args.kv == BF16:
         return None
+    from cassandra_spec.model.speculative import KeyValueFormat  # takes seconds: torch
+
     return KeyValueFormat(
         format=dataclasses.replace(
             _hardware(args.source),

@@ -169,7 +169,7 @@ def calibrate(
 
 def spread(tokenizer: Any, text: str, settings: Calibration) -> NDArray[np.int64]:
     """Return the tokens of the samples, [samples, length]; they overlap if the text is short."""
-    tokens = np.array(tokenizer(text, verbose=False).input_ids, np.int64)
+    tokens = np.array(tokenizer(text).input_ids, np.int64)
     room = tokens.size - settings.length
     if room < 0:
         raise CassandraError(

@@ -252,3 +252,14 @@ def test_a_machine_without_a_compiler_says_so(
     assert run.returncode == 2
     assert run.stderr.startswith(f"casspec: error: {line}")
     assert hint in run.stderr
+
+
+def test_neither_torch_nor_transformers_is_imported(packed: Path) -> None:
+    code = (
+        "import sys; from cassandra_spec.commands.__main__ import main;"
+        "code = main(sys.argv[1:]);"
+        "sys.exit(code or len({'torch', 'transformers'} & {*sys.modules}))"
+    )
+    command = ["generate", str(packed), *PROMPTS, "--max-tokens", "4", *NATIVE]
+    run = subprocess.run([sys.executable, "-c", code, *command], check=False)
+    assert run.returncode == 0

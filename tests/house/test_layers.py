@@ -45,7 +45,9 @@ OUTSIDE: dict[str, set[str]] = {
     "system": {"numpy"},
     "native": {"numpy"},
     "serve": {"fastapi", "prometheus_client", "pydantic", "pydantic_core", "starlette", "uvicorn"},
-    "model": {"gguf", "numpy", "safetensors", "tokenizers", "torch", "tqdm", "transformers"},
+    "model": {
+        *("gguf", "jinja2", "numpy", "safetensors", "tokenizers", "torch", "tqdm", "transformers"),
+    },
 }
 OUTSIDE_OF_MODULE: dict[str, set[str]] = {
     "golden.file.reader": {"safetensors"},
