@@ -252,7 +252,7 @@ def open_backend(args: argparse.Namespace) -> Iterator[tuple[CheckedBackend, Set
     args.reasons[f"the native target {args.native_target}"] = choose_target(args)
     settings, grammar = settings_of(args), grammar_of(args)
     with BACKENDS[args.backend](args.source, opening_of(args), settings) as backend:
-        if slow:
+        if slow and not getattr(args, "quiet", False):
             line = f"the torch backend was chosen, which is several times slower: {reason}"
             print(f"casspec: {line}", file=sys.stderr, flush=True)
         yield backend, with_grammar(settings, grammar, backend)
@@ -281,7 +281,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         min_margin=margin,
         levels=model_flags.levels_of(args),
         draft_cache=model_flags.draft_cache_of(args),
-        max_tokens=args.max_tokens,
+        max_tokens=args.max_tokens or 1,  # without a limit (serve) each request has its own
         stop_strings=tuple(args.stop),
         sampling=Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p),
         acceptance=args.acceptance,
