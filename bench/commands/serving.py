@@ -162,7 +162,8 @@ def _prompts(args: argparse.Namespace) -> Sequence[str]:
     tokenizer = load_tokenizer(args.source)
     room = args.context - args.max_tokens
     most = room if args.longest is None else min(room, args.longest)
-    texts = [each.turns[0] for each in in_turn(read_questions(args.questions, args.each))]
+    questions = read_questions(args.questions, args.each, uses=("bench", "soak"))
+    texts = [each.turns[0] for each in in_turn(questions)]
     found = [text for text in texts if len(encode_prompt(tokenizer, text)) <= most]
     if not found:
         raise CassandraError(f"questions must have a prompt of at most {most} tokens")

@@ -30,15 +30,15 @@ class Question:
 
 
 def read_questions(
-    path: Path | None, each: int | None = None, *, use: Use = "bench"
+    path: Path | None, each: int | None = None, *, uses: Sequence[Use] = ("bench",)
 ) -> list[Question]:
-    """Read questions from a file in Spec-Bench's form, or the bundled prompts of some use.
+    """Read questions from a file in Spec-Bench's form, or the bundled prompts of some uses.
 
     ``each`` is the number of questions per category, the first ones. Raises :class:`FileError` for
     another file.
     """
     if path is None:
-        every = [Question(category=p.kind, turns=(p.text,)) for p in bundled_prompts(use)]
+        every = [Question(category=p.kind, turns=(p.text,)) for p in bundled_prompts(*uses)]
     else:
         every = list(_questions(path))
     pairs = zip(every, _places(every), strict=True)

@@ -106,6 +106,7 @@ def _llama(
         "--ctx-size": sizes.slots * sizes.context,
         "--threads": sizes.threads,
         "--threads-batch": sizes.threads,
+        "--cache-ram": 0,  # of prompts that no slot holds any more
     }
     words = [str(word) for pair in numbers.items() for word in pair]
     stat = file.stat()

@@ -63,6 +63,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer a chat completion, whole or as a stream."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path != "/v1/chat/completions":
+            self.send_error(404)
+            return
         with room, contextlib.suppress(BrokenPipeError, ConnectionResetError):
             with lock:
                 running[0] += 1
