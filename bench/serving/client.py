@@ -77,6 +77,8 @@ def assemble(found: Iterable[bytes]) -> Answer:
     """Build the answer from its parts. Raises :class:`RequestError` for other texts."""
     try:
         return _assemble([json.loads(each) for each in found])
+    except RequestError:  # which is a ValueError, too
+        raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RequestError(f"an answer must have OpenAI's form ({error!r})") from error
 

@@ -152,7 +152,7 @@ class Bench:
     def _turns(self, number: int, cell: Cell) -> Iterator[Load]:
         first = number % len(self._contenders)  # each load begins with another one
         for each in [*self._contenders[first:], *self._contenders[:first]]:
-            key = [each.command, each.about, each.fields, self._max_tokens]
+            key = [each.name, each.command, each.about, each.fields, self._max_tokens]
             asked = [*key, dataclasses.asdict(cell)]
             load = Load.of(self._answers.get(asked, lambda each=each: self._measure(each, cell)))
             self._say(

@@ -38,6 +38,12 @@ def words(body: dict[str, Any]) -> list[str]:
     return found
 
 
+class Server(ThreadingHTTPServer):
+    """A server with room for the clients of a test."""
+
+    request_queue_size = 64
+
+
 class Handler(BaseHTTPRequestHandler):
     """Answers as OpenAI's interface does."""
 
@@ -117,4 +123,4 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+    Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()

@@ -48,6 +48,7 @@ def test_requests_are_of_every_kind_and_repeatable() -> None:
 
 def test_right_replies_pass() -> None:
     found = soaked().found
+    assert [each.line() for each in found.differences] == []
     assert found.passed
     assert found.all.asked == found.all.compared + found.all.left
     assert found.all.left > 0
@@ -80,7 +81,7 @@ def test_a_stream_that_breaks_is_a_fault() -> None:
 
 def test_a_slot_that_is_lost_is_counted() -> None:
     found = soaked("lost").found
-    assert found.all.differing == 0
+    assert [each.line() for each in found.differences] == []
     assert found.slots_lost == 1
     assert not found.passed
 
