@@ -86,7 +86,7 @@ def test_a_server_is_asked_both_ways() -> None:
         assert isinstance(one, Choice)
         with pytest.raises(RequestError, match="must be answered with 200, not 404"):
             assemble(parts(server.place, "/elsewhere", {**BODY, "stream": False}))
-    with pytest.raises(RequestError, match="^127.0.0.1:[0-9]+ must be a server that answers"):
+    with pytest.raises(RequestError, match=r"^127\.0\.0\.1:[0-9]+ must be a server that answers"):
         assemble(parts(server.place, PATH, {**BODY, "stream": False}))
 
 
