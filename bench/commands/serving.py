@@ -68,6 +68,7 @@ def _add_serving(subparsers: flags.Subparsers) -> None:
     )
     flags.add_count(parser, "each", "use the first N questions of each category")
     flags.add_count(parser, "longest", "leave out prompts of more than N tokens")
+    flags.add_count(parser, "fill", "fill prompts up to N tokens with the beginning of one text")
     flags.add_count(parser, "max-tokens", "length limit of each reply", 64)
     flags.add_count(parser, "replies", "replies of each load, at least one for each client", 8)
     flags.add_count(parser, "rounds", "number of rounds", 3)
@@ -147,27 +148,32 @@ def _check(args: argparse.Namespace) -> None:
     for temperature in args.temperatures:
         if not 0 <= temperature <= 2:
             raise CassandraError(f"temperatures must be from 0 to 2, not {temperature:g}")
-    if args.max_tokens >= args.context:
+    if args.max_tokens + (args.fill or 1) > args.context:
         raise CassandraError(
-            f"max-tokens must be below context ({args.context}), not {args.max_tokens}"
+            f"context must be at least max-tokens and fill together, not {args.context}"
         )
 
 
 def _prompts(args: argparse.Namespace) -> Sequence[str]:
     """Return the first turns of the questions that fit, categories in turn."""
     from cassandra_spec.bench.compare.questions import in_turn, read_questions
+    from cassandra_spec.bench.decode.prompts import fill_up
     from cassandra_spec.drafting import encode_prompt
+    from cassandra_spec.model.packing.calibration import HELD_OUT, read_text
     from cassandra_spec.model.pretrained import load_tokenizer
 
     tokenizer = load_tokenizer(args.source)
     room = args.context - args.max_tokens
-    most = room if args.longest is None else min(room, args.longest)
+    most = min(each for each in (room, args.longest, args.fill) if each is not None)
     questions = read_questions(args.questions, args.each, uses=("bench", "soak"))
     texts = [each.turns[0] for each in in_turn(questions)]
     found = [text for text in texts if len(encode_prompt(tokenizer, text)) <= most]
     if not found:
         raise CassandraError(f"questions must have a prompt of at most {most} tokens")
-    return found
+    if args.fill is None:
+        return found
+    filler = read_text(None, HELD_OUT)
+    return [fill_up(tokenizer, text, filler, args.fill) for text in found]
 
 
 def _add_soak(subparsers: flags.Subparsers) -> None:

@@ -27,8 +27,7 @@ class Contender:
     about: Sequence[Any] = ()  # what its weights are, as JSON
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of each request
     same_as: str | None = None  # contender without drafts
-    greedy_only: bool = False  # compare greedy replies alone
-    lossless: bool = False  # whether a reply that differs is a fault
+    peer: bool = False  # another program: greedy replies are compared, but may differ
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +69,6 @@ def _own(name: str, packed: Path, given: Sequence[str], sizes: Sizes) -> Contend
         command=casspec_serve(packed, *shared, *given),
         about=[open_packed(packed).digest],
         same_as=None if name == PLAIN else PLAIN,
-        lossless=True,
     )
 
 
@@ -119,7 +117,7 @@ def _llama(
         about=[stat.st_size, stat.st_mtime_ns],
         fields=LLAMA_SAMPLING,
         same_as=name if kind else None,
-        greedy_only=True,
+        peer=True,
     )
 
 

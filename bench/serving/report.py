@@ -58,14 +58,14 @@ class Summary:
 def summaries(loads: Sequence[Load], contenders: Sequence[Contender]) -> list[Summary]:
     """Return figures by temperature, clients and contender."""
     keys = dict.fromkeys((each.temperature, each.clients) for each in loads)
-    llama = next((each.name for each in contenders if each.greedy_only), None)
+    llama = next((each.name for each in contenders if each.peer), None)
     found = []
     for temperature, clients in sorted(keys):
         here = [e for e in loads if (e.temperature, e.clients) == (temperature, clients)]
         by_name = {c.name: [e for e in here if e.contender == c.name] for c in contenders}
         for each in contenders:
             other = by_name[each.same_as] if each.same_as else []
-            if each.greedy_only and temperature:
+            if each.peer and temperature:
                 other = []
             bases = by_name.get(PLAIN, []), by_name[llama] if llama else []
             found.append(_summary(by_name[each.name], *bases, other))
@@ -145,9 +145,9 @@ def _tail_cell(tail: Tail | None) -> str:
 
 
 def faults(found: Sequence[Summary], contenders: Sequence[Contender]) -> int:
-    """Count the differing replies of contenders whose drafts must not change replies."""
-    lossless = {each.name for each in contenders if each.lossless}
-    return sum(each.differing for each in found if each.contender in lossless)
+    """Count the differing replies of this project's servers, whose drafts must not change any."""
+    own = {each.name for each in contenders if not each.peer}
+    return sum(each.differing for each in found if each.contender in own)
 
 
 def draw(found: Sequence[Summary], *, title: str) -> bytes:

@@ -217,6 +217,7 @@ class Bench:
             with ThreadPoolExecutor(cell.clients) as pool:
                 found = list(pool.map(ask, cell.prompts))
         except CassandraError as error:
+            server.require_running()
             error.add_note(f"server: {contender.name}")
             raise
         seconds = max(sent + some[-1][0] for some, sent in found) - begin

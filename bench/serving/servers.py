@@ -52,12 +52,16 @@ class LocalServer(Program):
         lines = [line for line in text.splitlines() if line and not line.startswith("#")]
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
+    def require_running(self) -> None:
+        """Raise :class:`CassandraError` with the last output if the program has ended."""
+        code = self._process.poll()
+        if code is not None:
+            raise CassandraError(f"{self.name} has ended (code {code}): {self._last_words()}")
+
     def _wait(self) -> None:
         until = time.monotonic() + _START
         while time.monotonic() < until:
-            code = self._process.poll()
-            if code is not None:
-                raise CassandraError(f"{self.name} has ended (code {code}): {self._last_words()}")
+            self.require_running()
             with contextlib.suppress(OSError, http.client.HTTPException):
                 if _get(self.place, "/health")[0] == http.client.OK:
                     return

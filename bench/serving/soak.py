@@ -176,6 +176,7 @@ class Soak:
         self._look(1.0)
 
     def _look(self, share: float) -> None:
+        self._server.require_running()
         resident, running = self._server.resident, self._server.metrics().get(RUNNING, 0)
         with self._lock:
             self.found.most_running = max(self.found.most_running, int(running))

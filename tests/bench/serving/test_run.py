@@ -60,10 +60,10 @@ def test_every_load_has_prompts_of_its_own_until_all_were_used() -> None:
 def test_contenders_are_measured_and_compared() -> None:
     contenders = [
         fake(PLAIN),
-        fake("drafts", same_as=PLAIN, lossless=True),
-        fake("broken", "drafts", same_as=PLAIN, lossless=True),
+        fake("drafts", same_as=PLAIN),
+        fake("broken", "drafts", same_as=PLAIN),
         fake("other", "drafts"),
-        fake("other, drafts", same_as="other", greedy_only=True),
+        fake("other, drafts", same_as="other", peer=True),
     ]
     loads = measured(contenders)
     assert len(loads) == len(cells()) * len(contenders)
@@ -152,7 +152,7 @@ def test_figures_of_made_loads() -> None:
         for name, text, times in ((PLAIN, "x", (1.0, 2.0)), ("drafts", "y", (0.5, 0.5)))
         for number, seconds in enumerate(times)
     ]
-    contenders = [fake(PLAIN), fake("drafts", same_as=PLAIN, lossless=True)]
+    contenders = [fake(PLAIN), fake("drafts", same_as=PLAIN)]
     plain, drafts = summaries(loads, contenders)
     assert plain.rate == Spread.of([6.0, 3.0])
     assert drafts.to_plain == Spread.of([2.0, 4.0])
