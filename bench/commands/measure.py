@@ -36,6 +36,7 @@ examples:
   casspec bench kernels
   casspec bench codec
   casspec bench pack
+  casspec bench serving packed
 """
 
 ACCEPTANCE_EPILOG = """\

@@ -58,7 +58,7 @@ class Streamed:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Load:
-    """What one contender did under one load."""
+    """Record what one contender did under one load."""
 
     contender: str
     round: int
