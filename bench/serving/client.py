@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,7 @@ class Answer:
 
 def parts(
     place: str, path: str, body: Mapping[str, Any], seconds: float = SECONDS
-) -> Iterator[bytes]:
+) -> Generator[bytes, None, None]:
     """Send a request to ``HOST:PORT``; yield the JSON texts of the answer as they arrive.
 
     A whole answer is one part, a stream a part for each event. Closing the iterator closes the

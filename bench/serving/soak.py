@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
@@ -223,7 +223,7 @@ class Soak:
                 each.result()
             return most
 
-    def _long_stream(self, number: int) -> Iterator[bytes]:
+    def _long_stream(self, number: int) -> Generator[bytes, None, None]:
         text = f"{number}: count from 1 to 1000, in words."
         body = {
             "model": self._server.model,
