@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import time
 import zlib
@@ -154,7 +155,7 @@ class Bench:
         for each in [*self._contenders[first:], *self._contenders[:first]]:
             key = [each.name, each.command, each.about, each.fields, self._max_tokens]
             asked = [*key, dataclasses.asdict(cell)]
-            load = Load.of(self._answers.get(asked, lambda each=each: self._measure(each, cell)))
+            load = Load.of(self._answers.get(asked, functools.partial(self._measure, each, cell)))
             self._say(
                 f"  {each.name}: {cell.clients} clients, temperature {cell.temperature:g},"
                 f" round {cell.round + 1}: {load.rate:.1f} tokens/s"

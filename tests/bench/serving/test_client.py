@@ -42,8 +42,8 @@ def test_a_stream_and_a_whole_answer_are_the_same() -> None:
     assert [each.text for each in whole.choices] == ["ab", "c"]
     assert [each.finish_reason for each in whole.choices] == ["stop", "length"]
     assert [len(each.logprobs) for each in whole.choices] == [2, 0]
-    first = {"delta": {"content": "a"}, "logprobs": {"content": scores[:1]}}
-    second = {"delta": {"content": "b"}, "logprobs": {"content": scores[1:]}}
+    first: dict[str, Any] = {"delta": {"content": "a"}, "logprobs": {"content": scores[:1]}}
+    second: dict[str, Any] = {"delta": {"content": "b"}, "logprobs": {"content": scores[1:]}}
     streamed = encoded(
         {"choices": [choice(0, delta={"role": "assistant", "content": ""})]},
         {"choices": [choice(1, delta={"content": "c"})]},
