@@ -100,7 +100,7 @@ class LoadedModel:
         self._handle: int | None = None
         self._library = engine_library()
         self._process = os.getpid()
-        self._codec = NativeCodec()
+        self._codec = NativeCodec(self.threads)
         self._stream = stream
         streamed = stream is not None and stream.streams_embedding()
         self._embedding = None if streamed else self._read_embedding(tensors)
@@ -180,12 +180,9 @@ class LoadedModel:
         return handle
 
     def _fill(self, tensors: Callable[[str], Tensor | None]) -> None:
-        """Load all matrices, in the order of use; the largest first if memory is limited."""
-        if self._stream:
-            self._fill_head(tensors)
+        """Load all matrices, the largest first: the head, while the others take no memory yet."""
+        self._fill_head(tensors)
         self._fill_layers(tensors)
-        if not self._stream:
-            self._fill_head(tensors)
 
     def _fill_layers(self, tensors: Callable[[str], Tensor | None]) -> None:
         config = self.config
