@@ -252,7 +252,7 @@ def open_backend(args: argparse.Namespace) -> Iterator[tuple[CheckedBackend, Set
     args.reasons[f"the native target {args.native_target}"] = choose_target(args)
     settings, grammar = settings_of(args), grammar_of(args)
     with BACKENDS[args.backend](args.source, opening_of(args), settings) as backend:
-        if slow:
+        if slow and not getattr(args, "quiet", False):
             line = f"the torch backend was chosen, which is several times slower: {reason}"
             print(f"casspec: {line}", file=sys.stderr, flush=True)
         yield backend, with_grammar(settings, grammar, backend)

@@ -10,11 +10,13 @@ import contextlib
 import dataclasses
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from cassandra_spec.drafting import (
+    Counters,
     Emitted,
     ReplyText,
     Score,
@@ -30,6 +32,16 @@ class BusyError(CassandraError):
     """Raised for a request while the queue is full or the server stops."""
 
 
+@dataclasses.dataclass(kw_only=True)
+class Figures:
+    """Figures of one reply. Rounds of several requests at once count for none of them."""
+
+    drafted: int = 0
+    accepted: int = 0
+    begun: float = 0.0  # time of the first tokens, in seconds
+    ended: float = 0.0
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:
     """One step of a reply: new text, and its end."""
@@ -38,6 +50,7 @@ class Event:
     tokens: int = 0  # length of the reply so far
     cached: int = 0  # tokens of the prompt found in the cache
     finish_reason: str = ""  # "stop" or "length", in the last event
+    figures: Figures | None = None  # in the last event
     scores: tuple[Score, ...] = ()  # of new tokens (those of the prompt first), if requested
     trace: Mapping[str, Any] | None = None  # the round, if the reply is traced
     error: BaseException | None = None  # in the last event, if the reply failed
@@ -69,6 +82,7 @@ class Job:
         self.error: BaseException | None = None  # an error of the text
         self.cancelled = False
         self.cached = 0
+        self.figures = Figures()
         self._deliver = deliver
         self._told = 0  # scores
 
@@ -116,7 +130,8 @@ class Scheduler:
 
     ``sequences`` and ``tokenizer`` belong to that thread until the scheduler is closed. Up to
     ``waiting`` further requests wait for a sequence, in order. ``make_trace`` makes the trace of a
-    request that asks for one. Use it as a context manager, or :meth:`close` it.
+    request that asks for one; ``counters`` are those of the sequences. Use it as a context manager,
+    or :meth:`close` it.
     """
 
     def __init__(
@@ -126,8 +141,10 @@ class Scheduler:
         *,
         waiting: int,
         make_trace: Callable[[], Trace] = lambda: Trace(costs=None),
+        counters: Counters | None = None,
     ) -> None:
         self.totals = Totals()
+        self._counters = Counters() if counters is None else counters
         self._make_trace = make_trace
         self.slots = int(sequences.free)
         self._sequences, self._tokenizer = sequences, tokenizer
@@ -224,9 +241,20 @@ class Scheduler:
             try:
                 self._drop_cancelled()
                 self._begin()
-                self._hand_out(self._sequences.step() if self._running else [])
+                self._hand_out(self._step() if self._running else [])
             except BaseException as error:  # an error of a pass ends its sequences
                 self._end_running(error)
+
+    def _step(self) -> list[Emitted]:
+        """Advance the sequences; count drafted tokens for a request that runs alone."""
+        counters = self._counters
+        before = counters.drafted, counters.accepted
+        emitted = self._sequences.step()
+        if len(self._running) == 1:
+            [job] = self._running.values()
+            job.figures.drafted += counters.drafted - before[0]
+            job.figures.accepted += counters.accepted - before[1]
+        return emitted
 
     def _receive(self) -> bool:
         """Take new requests, waiting while idle; return False at the end."""
@@ -294,7 +322,10 @@ class Scheduler:
         if failure := job.error or last.error:
             raise failure
         self.totals.tokens += len(emitted)
+        job.figures.ended = time.monotonic()
+        job.figures.begun = job.figures.begun or job.figures.ended
         if last.ended:
+            told["figures"] = job.figures
             stopped = job.text.stopped or last.token in job.settings.stop_tokens
             told["finish_reason"] = "stop" if stopped else "length"
         if job.streamed or last.ended:
