@@ -281,7 +281,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         min_margin=margin,
         levels=model_flags.levels_of(args),
         draft_cache=model_flags.draft_cache_of(args),
-        max_tokens=args.max_tokens,
+        max_tokens=args.max_tokens or 1,  # without a limit (serve) each request has its own
         stop_strings=tuple(args.stop),
         sampling=Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p),
         acceptance=args.acceptance,

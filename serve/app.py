@@ -305,6 +305,7 @@ class _Replies:
             texts=None if body.scored is None else self._texts,
             calls=self._calls_of(body),
             plan=plan,
+            old_calls=body.old_calls,
         )
 
     def _calls_of(self, body: _Generation) -> CallFormat | None:

@@ -129,6 +129,20 @@ def _is_one_of(value: Any, allowed: tuple[Any, ...]) -> bool:
     return value in same
 
 
+def take_functions(body: dict[str, Any]) -> bool:
+    """Replace a chat's deprecated ``functions`` by tools; return whether it had some."""
+    functions, choice = body.get("functions"), body.get("function_call")
+    if "tools" in body or not isinstance(functions, list) or not functions:
+        return False
+    del body["functions"]
+    body["tools"] = [{"type": "function", "function": each} for each in functions]
+    body["parallel_tool_calls"] = False
+    if body.pop("function_call", None) is not None:
+        named = {"type": "function", "function": choice}
+        body["tool_choice"] = named if isinstance(choice, dict) else choice
+    return True
+
+
 # --- formats of replies -------------------------------------------------------------------------
 
 _JSON = ("guided_json", "json_schema")

@@ -25,6 +25,7 @@ from cassandra_spec.serve.fields import (
     rename,
     require_neutral,
     take_formats,
+    take_functions,
     take_ignored,
     take_neutral,
     take_samplers,
@@ -52,6 +53,13 @@ class Body(BaseModel):
 
     _ignored: list[str] = PrivateAttr(default_factory=list)
     _samplers: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    _old_calls: bool = PrivateAttr(default=False)
+
+    @property
+    def old_calls(self) -> bool:
+        """Whether the request has the deprecated ``functions``, and expects a ``function_call``."""
+        return self._old_calls
 
     @property
     def ignored(self) -> Sequence[str]:
@@ -286,6 +294,7 @@ def read_request(kind: type[Kind], data: bytes) -> Kind:
     rename(body, known)
     if issubclass(kind, GenerationRequest):
         take_formats(body)
+    old_calls = "tools" in known and take_functions(body)
     samplers = take_samplers(body)
     ignored = take_ignored(body, known)
     take_neutral(body, known, kind.neutral)
@@ -293,7 +302,7 @@ def read_request(kind: type[Kind], data: bytes) -> Kind:
         made = kind.model_validate(body)
     except ValidationError as error:
         raise _refusal(error, body) from error
-    made._ignored, made._samplers = ignored, samplers
+    made._ignored, made._samplers, made._old_calls = ignored, samplers, old_calls
     return made
 
 

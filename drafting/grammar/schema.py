@@ -202,8 +202,9 @@ class _Checking:
         for child, part, below in _members(schema, value):
             if found := self.place(part, child, f"{path}.{below}" if path else below):
                 return found
-        bad = (name for name in schema if self._keyword(name, schema, value, 0) == _NO)
-        keyword = next(bad, "") if isinstance(schema, dict) else "false"
+        keywords = schema if isinstance(schema, dict) else ()
+        bad = (name for name in keywords if self._keyword(name, schema, value, 0) == _NO)
+        keyword = next(bad, "false")
         return f"{keyword} of {path}" if path else keyword
 
     def verdict(self, schema: Any, value: Any, depth: int = 0) -> int:

@@ -147,6 +147,12 @@ def test_replies_go_to_output_and_figures_beside_it(
     assert main(["generate", str(packed), *PROMPTS, "--max-tokens", "40", *NATIVE]) == 0
     printed = capsys.readouterr()
     assert printed.out == "\n\n".join(texts) + "\n"
+    assert len(printed.err.strip().splitlines()) == 6
+    for figure in ("tokens per second", "fewer than without drafts", "memory in MB: target "):
+        assert figure in printed.err
+    command = ["generate", str(packed), *PROMPTS, "--max-tokens", "40", *NATIVE, "--figures"]
+    assert main(command) == 0
+    printed = capsys.readouterr()
     for figure in ("acceptance rate", "tokens per second", "ms per draft", "rounds by plan"):
         assert figure in printed.err
 
