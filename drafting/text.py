@@ -75,6 +75,11 @@ def encode_text(tokenizer: Any, text: str, *, special: bool = True) -> list[int]
     return list(tokenizer(text, add_special_tokens=special).input_ids)
 
 
+def template_arguments(tokenizer: Any) -> frozenset[str]:
+    """Return the names that variables of a chat template cannot have."""
+    return frozenset(inspect.signature(tokenizer.apply_chat_template).parameters)
+
+
 def prompt_text(
     tokenizer: Any,
     prompt: Prompt,
@@ -88,12 +93,9 @@ def prompt_text(
 
     ``turn`` selects what the template appends after the last message. ``tools`` and ``variables``
     are passed to the template, which may ignore them. Raises :class:`CassandraError` if several
-    messages have no template, if the template fails or exceeds its limits of time or text size, or
-    for a variable with the name of another argument.
+    messages have no template, or if the template fails or exceeds its limits of time or text size.
+    No variable may have a name of :func:`template_arguments`.
     """
-    variables = dict(variables or {})
-    for name in inspect.signature(tokenizer.apply_chat_template).parameters.keys() & variables:
-        raise CassandraError(f"variables of the chat template must not be named {name}")
     chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     if raw or not tokenizer.chat_template:
         if len(chat) > 1:
@@ -108,7 +110,7 @@ def prompt_text(
             continue_final_message=request[1] == "continue",
             **request[3],
         ),
-        asked := [chat, turn, list(tools), variables],
+        asked := [chat, turn, list(tools), dict(variables or {})],
         seconds=TEMPLATE_SECONDS,
         size=TEMPLATE_BYTES + 8 * len(json.dumps(asked)),
     )

@@ -56,7 +56,8 @@ class Answer:
         self._plan, self._contents = plan, [""] * self._replies
         self._places = [
             texts.places(self._echoes.get(at, ""), len(prompts[at // n]) if echoes else 0)
-            for at in range(self._replies if texts and not self._chat else 0)
+            for at in range(self._replies)
+            if texts and not self._chat
         ]
 
     def whole(self, events: Sequence[Event]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from cassandra_spec.drafting import Prompt, Sampling, Settings, encode_prompt
 from cassandra_spec.drafting.grammar import Grammar, GrammarCompiler, GrammarText
-from cassandra_spec.drafting.text import encode_text, prompt_text
+from cassandra_spec.drafting.text import encode_text, prompt_text, template_arguments
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.serve.answers import Answer
 from cassandra_spec.serve.errors import ApiError, busy
@@ -363,6 +363,11 @@ class _Replies:
 
     def _encode_chat(self, body: ChatRequest, chat: _Messages, **shown: Any) -> Sequence[int]:
         tokenizer = self._served.tokenizer
+        if taken := template_arguments(tokenizer) & body.variables.keys():
+            message = (
+                f"chat_template_kwargs must not have {min(taken)}, which has a meaning already"
+            )
+            raise ApiError(400, message, param="chat_template_kwargs", code="invalid_value")
 
         def in_template(messages: _Messages) -> str:
             return prompt_text(tokenizer, messages, variables=body.variables, **shown)

@@ -25,7 +25,8 @@ class TokenTexts:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._added = tokenizer.added_tokens_decoder
-        self._kinds = set(_kinds(json.loads(tokenizer.backend_tokenizer.to_str())["decoder"]))
+        decoder = tokenizer.backend_tokenizer.decoder
+        self._kinds = set(_kinds(json.loads(decoder.__getstate__()) if decoder else None))
         self._known: dict[int, bytes] = {}
 
     def octets(self, token: int) -> bytes:
@@ -50,8 +51,7 @@ class TokenTexts:
                 return bytes(table[each] for each in name if each in table)
             if "ByteFallback" in self._kinds:
                 byte = _BYTE.fullmatch(name)
-                text = name.replace(_SPACE, " ").encode()
-                return bytes.fromhex(byte[1]) if byte else text
+                return bytes.fromhex(byte[1]) if byte else name.replace(_SPACE, " ").encode()
         text: str = self._tokenizer.decode([token], skip_special_tokens=False)
         return text.encode()
 

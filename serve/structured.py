@@ -200,7 +200,7 @@ def plan_reply(form: Format, tools: ToolFields | None, calls: CallFormat, name: 
     text = calls_grammar(
         [(function, each.grammar) for function, each in prepared],
         calls,
-        content=content and content.grammar,
+        content=None if content is None else content.grammar,
         text=not tools.must_call,
         several=tools.parallel_tool_calls,
     )

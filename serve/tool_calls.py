@@ -144,7 +144,7 @@ def _for_template(
 ) -> list[Mapping[str, Any]]:
     """Return messages whose calls have these arguments, in order."""
     left = iter(arguments)
-    made = []
+    made = list[Mapping[str, Any]]()
     for each in messages:
         functions = [{**call, "arguments": next(left)} for call in each.get("tool_calls", ())]
         calls = [{"type": "function", "function": function} for function in functions]

@@ -291,7 +291,9 @@ def _number(holds: Callable[[Decimal, Decimal], bool]) -> Callable[[Any, Any], b
     return rule
 
 
-def _size(kind: type, holds: Callable[[int, int], bool]) -> Callable[[Any, Any], bool]:
+def _size(
+    kind: type[str] | type[list[Any]] | type[dict[str, Any]], holds: Callable[[int, int], bool]
+) -> Callable[[Any, Any], bool]:
     return lambda limit, value: not isinstance(value, kind) or holds(len(value), limit)
 
 

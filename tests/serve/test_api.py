@@ -246,7 +246,7 @@ def test_models(client: openai.OpenAI) -> None:
         ({"stop_token_ids": [96]}, "stop_token_ids", "invalid_value"),
         ({"min_tokens": 9, "max_tokens": 8}, "min_tokens", "invalid_value"),
         ({"ignore_eos": True, "stop": "x"}, "ignore_eos", "invalid_value"),
-        ({"chat_template_kwargs": {"tokenize": 1}}, "messages", "invalid_value"),
+        ({"chat_template_kwargs": {"tokenize": 1}}, "chat_template_kwargs", "invalid_value"),
         ({"guided_regex": 3}, "guided_regex", "invalid_value"),
         ({"guided_choice": ["a"], "json_schema": {}}, "guided_choice", "invalid_value"),
         ({"beams": 3}, "beams", "unknown_parameter"),
