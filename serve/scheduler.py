@@ -18,6 +18,7 @@ from typing import Any, Self
 from cassandra_spec.drafting import (
     Counters,
     Emitted,
+    Outcome,
     ReplyText,
     Score,
     Sequences,
@@ -34,9 +35,9 @@ class BusyError(CassandraError):
 
 @dataclasses.dataclass(kw_only=True)
 class Figures:
-    """Figures of one reply. Rounds of several requests at once count for none of them."""
+    """Figures of one reply."""
 
-    drafted: int = 0
+    drafted: int = 0  # tokens
     accepted: int = 0
     begun: float = 0.0  # time of the first tokens, in seconds
     ended: float = 0.0
@@ -56,6 +57,23 @@ class Event:
     error: BaseException | None = None  # in the last event, if the reply failed
 
 
+@dataclasses.dataclass(kw_only=True)
+class Tally(Counters):
+    """Counters of one reply; ``total`` counts the same rounds."""
+
+    total: Counters
+
+    def add_reply(self, prompt_tokens: int) -> None:
+        """Count a reply."""
+        super().add_reply(prompt_tokens)
+        self.total.add_reply(prompt_tokens)
+
+    def add_round(self, outcome: Outcome, **counted: Any) -> None:
+        """Count a round."""
+        super().add_round(outcome, **counted)
+        self.total.add_round(outcome, **counted)
+
+
 Deliver = Callable[[Event], object]
 
 
@@ -69,6 +87,7 @@ class Job:
         tokenizer: Any,
         deliver: Deliver,
         trace: Trace | None,
+        counters: Counters,
         *,
         streamed: bool,
     ) -> None:
@@ -83,6 +102,7 @@ class Job:
         self.cancelled = False
         self.cached = 0
         self.figures = Figures()
+        self.counters = Tally(total=counters) if trace is None else trace
         self._deliver = deliver
         self._told = 0  # scores
 
@@ -178,7 +198,9 @@ class Scheduler:
         its rounds. Raises :class:`BusyError`.
         """
         trace = self._make_trace() if traced else None
-        job = Job(prompt, settings, self._tokenizer, deliver, trace, streamed=streamed)
+        job = Job(
+            prompt, settings, self._tokenizer, deliver, trace, self._counters, streamed=streamed
+        )
         with self._lock:
             self.require_room()
             self._open += 1
@@ -241,20 +263,9 @@ class Scheduler:
             try:
                 self._drop_cancelled()
                 self._begin()
-                self._hand_out(self._step() if self._running else [])
+                self._hand_out(self._sequences.step() if self._running else [])
             except BaseException as error:  # an error of a pass ends its sequences
                 self._end_running(error)
-
-    def _step(self) -> list[Emitted]:
-        """Advance the sequences; count drafted tokens for a request that runs alone."""
-        counters = self._counters
-        before = counters.drafted, counters.accepted
-        emitted = self._sequences.step()
-        if len(self._running) == 1:
-            [job] = self._running.values()
-            job.figures.drafted += counters.drafted - before[0]
-            job.figures.accepted += counters.accepted - before[1]
-        return emitted
 
     def _receive(self) -> bool:
         """Take new requests, waiting while idle; return False at the end."""
@@ -290,7 +301,7 @@ class Scheduler:
                 if self._draining:
                     raise BusyError("the server is shutting down")
                 asked: dict[str, Any] = {"ends": job.ends, "scores": job.scores}
-                slot = self._sequences.claim(job.prompt, job.settings, job.trace, **asked)
+                slot = self._sequences.claim(job.prompt, job.settings, job.counters, **asked)
             except BaseException as error:  # an error of this job only
                 self._close(job, "error", error=error)
             else:
@@ -325,6 +336,8 @@ class Scheduler:
         job.figures.ended = time.monotonic()
         job.figures.begun = job.figures.begun or job.figures.ended
         if last.ended:
+            job.figures.drafted = job.counters.drafted
+            job.figures.accepted = job.counters.accepted
             told["figures"] = job.figures
             stopped = job.text.stopped or last.token in job.settings.stop_tokens
             told["finish_reason"] = "stop" if stopped else "length"
