@@ -50,6 +50,7 @@ OUTSIDE: dict[str, set[str]] = {
 OUTSIDE_OF_MODULE: dict[str, set[str]] = {
     "golden.file.reader": {"safetensors"},
     "drafting.grammar.compiler": {"llguidance"},
+    "serve.processors": {"numpy"},
     "native.tools.wheel_hook": {"hatchling"},
     "toolkit.plots": {"matplotlib"},
     "bench.study.figure": {"matplotlib"},
