@@ -317,7 +317,7 @@ def choose(top: str, decoder: DecoderConfig, **flags: int | None) -> Config:
     fields that encoder and decoder share. Raises CassandraError for flags that the top does not
     have.
     """
-    chosen = {name: value for name, value in flags.items() if value is not None}
+    chosen: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
     special = (
         name for name in _DECODER_OPTIONS if getattr(decoder, name) != getattr(DecoderConfig, name)
     )

@@ -157,7 +157,8 @@ class Wrapped:
 
 def shapes_in(text: str) -> list[Shape]:
     """Return the shapes whose modules are named in a text, each once, sorted."""
-    return sorted({Shape.named(name[0]) for name in _NAME.finditer(text)})  # type: ignore[type-var]
+    found = {Shape.named(name[0]) for name in _NAME.finditer(text)}
+    return sorted(shape for shape in found if shape is not None)
 
 
 def modules(shapes: Iterable[Shape]) -> str:

@@ -33,7 +33,10 @@ from cassandra_spec.verif.mutation.trial import (
 def test_a_mutation_changes_its_file_in_one_place(mutation: Mutation) -> None:
     text = (ROOT / mutation.file).read_text(encoding="utf-8")
     changed = mutation.applied(text)
-    assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text))
+    if mutation.file.endswith(".py"):
+        assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text))
+    else:
+        assert changed.split() != text.split()
 
 
 def test_names_are_unique() -> None:
