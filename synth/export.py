@@ -93,7 +93,7 @@ _RESET = re.compile(r"^  input rst;\n  wire rst;\n", re.MULTILINE)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Style:
-    """How a top is written.
+    """Style in which a top is written.
 
     Attributes:
         reset: the reset port: ``rst``, active high, or ``aresetn``, active low. Both are

@@ -71,7 +71,7 @@ class Shape:
 
     @property
     def rule(self) -> str:
-        """What happens if a word is read while it is written."""
+        """Name of the rule for reads of a word that is being written."""
         return ("old", "never")[self.latency]
 
     @property

@@ -86,8 +86,8 @@ class Drain(wiring.Component):
 class PacketOut(wiring.Component):
     """Hold an offered beat, and end a packet cut by a reset.
 
-    A packet of which at least one beat has come in, but not the last one, ends with a flagged beat
-    without values. A beat that is offered stays, whatever happens behind it.
+    A packet whose first beat has come in, but not its last one, ends with a flagged beat without
+    values. A beat that is offered stays, whatever happens behind it.
 
     Latency: one cycle. Throughput: one beat per cycle. Buffering: one beat.
 
@@ -140,8 +140,8 @@ class PacketOut(wiring.Component):
 class PacketIn(wiring.Component):
     """Take the rest of a packet cut by a reset.
 
-    A packet of which at least one beat was taken when the reset began, but not the last one, is
-    taken to its end and discarded. ``fresh`` forgets the packet: its source was reset as well.
+    A packet whose first beat was taken when the reset began, but not its last one, is taken to its
+    end and discarded. ``fresh`` forgets the packet: its source was reset as well.
 
     Latency: none. Throughput: one beat per cycle. Buffering: none. No beat is taken in a cycle of
     ``rst``.

@@ -1,4 +1,4 @@
-"""Say what an export is: its version, its options and the sources that it was made from."""
+"""Identity of an export: its version, its options and the sources that it was made from."""
 
 from __future__ import annotations
 
