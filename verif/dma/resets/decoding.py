@@ -14,7 +14,15 @@ from cassandra_spec.verif.dma.memory import Order, Timing
 from cassandra_spec.verif.library.patterns import ALWAYS, NEVER, PATTERNS
 
 CYCLES = 200
-"""A job is aborted in each of this number of cycles after its start."""
+"""Jobs are aborted in each of this number of cycles after their start."""
+
+LATENCIES = (0, 7, 60)
+PRESSURES = ("always", "half", "never")
+
+
+def share(latency: int, pressure: int) -> range:
+    """Return every third cycle, so that the paces of a memory share the cycles, and vice versa."""
+    return range((latency + pressure) % 3, CYCLES, 3)
 
 
 async def begin(bench: DmaBench, count: int) -> None:
@@ -39,12 +47,12 @@ async def abort(bench: DmaBench, *, pin: bool) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(latest=[0, 7, 60], pressure=["always", "half", "never"])
+@cocotb.parametrize(latest=LATENCIES, pressure=PRESSURES)
 async def a_job_is_aborted_in_each_cycle(dut: Any, latest: int, pressure: str) -> None:
     """Whatever the memory and the sink do, the next segment is right."""
     bench = await start(dut)
     bench.memory.use(Timing(shortest=latest // 2, longest=latest, order=Order.BEATS))
-    for cycle in range(CYCLES):
+    for cycle in share(LATENCIES.index(latest), PRESSURES.index(pressure)):
         bench.values.use(PATTERNS.get(pressure, NEVER))
         await begin(bench, 3)
         await bench.run(cycle)

@@ -19,10 +19,13 @@ from cassandra_spec.verif.dma.encoding import (
 )
 from cassandra_spec.verif.dma.host import compose
 from cassandra_spec.verif.dma.memory import WriteTiming
-from cassandra_spec.verif.dma.resets.decoding import CYCLES
+from cassandra_spec.verif.dma.resets.decoding import CYCLES, share
 from cassandra_spec.verif.encoder.bench import Order
 from cassandra_spec.verif.encoder.cases import draw_segment
 from cassandra_spec.verif.library.patterns import PATTERNS
+
+LATENCIES = (0, 40)
+PRESSURES = ("always", "half", "stall")
 
 
 def some_order(bench: EncoderDmaBench) -> Order:
@@ -76,7 +79,7 @@ async def reset_source(bench: EncoderDmaBench) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(latest=[0, 40], pressure=["always", "half", "stall"])
+@cocotb.parametrize(latest=LATENCIES, pressure=PRESSURES)
 async def a_job_is_aborted_in_each_cycle(dut: Any, latest: int, pressure: str) -> None:
     """Bursts that have begun end with their words; the next segment is right."""
     await abort_in_each_cycle(await start(dut), latest, pressure, fresh=False)
@@ -85,13 +88,13 @@ async def a_job_is_aborted_in_each_cycle(dut: Any, latest: int, pressure: str) -
 async def abort_in_each_cycle(
     bench: EncoderDmaBench, latest: int, pressure: str, *, fresh: bool
 ) -> None:
-    """Abort one job after the other, each a cycle later than the one before.
+    """Abort one job after the other, each three cycles later than the one before.
 
     With ``fresh`` the source is reset as well; otherwise the rest of its packet is discarded.
     """
     pattern = PATTERNS[pressure]
     bench.memory.use(WriteTiming(longest=latest, shuffled=True, addresses=pattern, words=pattern))
-    for cycle in range(CYCLES):
+    for cycle in share(LATENCIES.index(latest), PRESSURES.index(pressure)):
         order, before = some_order(bench), bench.values.moved
         placed = await begin(bench, [order])
         beats = bench.values.moved - before + len(bench.values.queue) + (not bench.values.idle)

@@ -14,6 +14,7 @@ from cassandra_spec.verif.dma.bench import Pin
 from cassandra_spec.verif.dma.encoding import encode_all, start
 from cassandra_spec.verif.dma.memory import WriteTiming
 from cassandra_spec.verif.dma.resets.encoding import (
+    PRESSURES,
     abort_in_each_cycle,
     begin,
     hard_reset,
@@ -47,7 +48,7 @@ async def responses_that_belong_to_nothing(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(pressure=["always", "half"])
+@cocotb.parametrize(pressure=PRESSURES)
 async def a_job_is_aborted_with_its_source(dut: Any, pressure: str) -> None:
     """In each cycle: the next beat begins a packet."""
     await abort_in_each_cycle(await start(dut), 40, pressure, fresh=True)
