@@ -264,7 +264,7 @@ class Engine::Round {
         return true;
     }
 
-    // Run one draft view pass over all chains that go on.
+    // Run one draft view pass over all unfinished chains.
     bool extend() {
         const double begun = now();
         RowTrees rows;
