@@ -81,7 +81,7 @@ class _SchemaFormat(SchemaFormat):
 
 
 class _Reasoning(Replayed):
-    """How much a model thinks, which its chat template may tell it."""
+    """Reasoning settings, which a chat template may read."""
 
     effort: str = ""
 

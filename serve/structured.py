@@ -145,7 +145,7 @@ def _refuse_choice(must: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a reply must match: a grammar (None: any text), and schemas to check the reply against.
+    """Constraints of a reply: a grammar (None: any text), and schemas to check the reply against.
 
     ``calls`` has schemas by name of the function; ``content`` is of a reply without calls.
     """
