@@ -31,7 +31,6 @@ MODULES = ",".join(
         "decoding",
         "failures",
         "software",
-        "resets.decoding",
         "described",
         "firmware.decoding",
     )
@@ -51,6 +50,15 @@ def test_dma(name: str) -> None:
     build = BUILD / f"dma_{name}"
     environment = formats(top.config) | described(top, build)
     run_checked(top, MODULES, build, environment)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", CONFIGS)
+def test_resets(name: str) -> None:
+    top = CassandraDma(CONFIGS[name])
+    build = BUILD / f"dma_{name}"
+    environment = formats(top.config) | described(top, build)
+    run_checked(top, "cassandra_spec.verif.dma.resets.decoding", build, environment)
     run_strays(top, "cassandra_spec.verif.dma.resets.stray_reads", build, environment)
 
 
