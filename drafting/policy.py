@@ -89,9 +89,10 @@ class _Mean:
     """Exponentially weighted mean over cases, with a prior.
 
     Each call of ``add`` multiplies the sums by ``DECAY``, or by ``IDLE`` after a round that drafted
-    nothing. The prior counts as ``weight`` constant cases of value ``prior``. An estimate that stops all drafting
-    therefore fades within a hundred rounds or two, and drafting is tried again. Another ``start``
-    cases of that value fade like those that are added, so that the first few cases change little.
+    nothing. The prior counts as ``weight`` constant cases of value ``prior``. An estimate that
+    stops all drafting therefore fades within a hundred rounds or two, and drafting is tried again.
+    Another ``start`` cases of that value fade like those that are added, so that the first few
+    cases change little.
     """
 
     DECAY, IDLE = 0.97, 0.9875
