@@ -196,7 +196,7 @@ def test_a_row_is_what_becomes_of_a_file(
     arrays = arrays_of(model)
 
     def made(name: str, changes: Mapping[str, Any]) -> dict[str, bytes] | str:
-        path = write_file(tmp_path / "m.gguf", keys | changes, arrays)
+        path = write_file(tmp_path / "m.gguf", {**keys, **changes}, arrays)
         return outcome(path, tmp_path / name)
 
     plain, changed = made("plain", {}), made("changed", {key: example.value})
