@@ -88,10 +88,11 @@ class FixedPolicy:
 class _Mean:
     """Exponentially weighted mean over cases, with a prior.
 
-    Each call of ``add`` multiplies the sums by ``DECAY``, or by ``IDLE`` without cases. The prior
-    counts as ``weight`` constant cases of value ``prior``. An estimate that stops all drafting
-    therefore fades within a hundred rounds or two, and drafting is tried again. Another ``start``
-    cases of that value fade like those that are added, so that the first few cases change little.
+    Each call of ``add`` multiplies the sums by ``DECAY``, or by ``IDLE`` after a round that drafted
+    nothing. The prior counts as ``weight`` constant cases of value ``prior``. An estimate that
+    stops all drafting therefore fades within a hundred rounds or two, and drafting is tried again.
+    Another ``start`` cases of that value fade like those that are added, so that the first few
+    cases change little.
     """
 
     DECAY, IDLE = 0.97, 0.9875
@@ -104,8 +105,8 @@ class _Mean:
     def value(self) -> float:
         return (self._sum + self._prior * self._weight) / (self._cases + self._weight)
 
-    def add(self, amount: float, cases: float) -> None:
-        decay = self.DECAY if cases else self.IDLE
+    def add(self, amount: float, cases: float, *, idle: bool = False) -> None:
+        decay = self.IDLE if idle else self.DECAY
         self._sum = self._sum * decay + amount
         self._cases = self._cases * decay + cases
 
@@ -212,15 +213,17 @@ class Gains:
         view, passes = outcome.counts().get(DRAFT_VIEW, Count()), outcome.proposal.passes
         stopped = view.drafted > 0 and outcome.proposal.stopped
         sure, whole = view.drafted - stopped, view.tested == view.drafted
-        self.accepted.add(min(view.accepted, sure), min(view.tested, sure))
-        self.accepted_last.add(stopped and view.accepted == view.drafted, stopped and whole)
-        self.continued.add(sure, view.drafted)
+        idle = not outcome.drafted
+        self.accepted.add(min(view.accepted, sure), min(view.tested, sure), idle=idle)
+        last = stopped and view.accepted == view.drafted
+        self.accepted_last.add(last, stopped and whole, idle=idle)
+        self.continued.add(sure, view.drafted, idle=idle)
         more = max(view.drafted - 1, 0) * any(each.rows > 1 for each in passes)
-        self.matched.add(more and view.drafted - len(passes), more)
+        self.matched.add(more and view.drafted - len(passes), more, idle=idle)
         if view.drafted:
             self.fill.observe(outcome, view, plan.rows)
         promised, kept = outcome.promised()
-        self.kept.add(kept, promised)
+        self.kept.add(kept, promised, idle=idle)
 
 
 class Chains:
