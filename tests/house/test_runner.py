@@ -77,14 +77,20 @@ endmodule
 bind adder watcher bound (.clk(clk), .total(total));
 """
 
-    def run(limit: int) -> Path:
+    def run(limit: int, *plusargs: str) -> Path:
         text = watcher.replace("LIMIT", str(limit))
-        return run_suite(Adder(), TESTBENCH, "adder", build_dir=tmp_path, assertions=text).log
+        return run_suite(
+            *(Adder(), TESTBENCH, "adder"),
+            build_dir=tmp_path,
+            assertions=text,
+            plusargs=plusargs,
+        ).log
 
     run(511)
     with pytest.raises(SuiteError):
         run(100)
     assert "bound.below: 'assert' failed" in (tmp_path / "program" / "log.txt").read_text()
+    run(100, "+verilator+noassert")
 
 
 def test_no_matching_test_is_an_error(build: Path) -> None:

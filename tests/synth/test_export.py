@@ -29,8 +29,10 @@ def exported(tmp_path_factory):
     return exporter.export(out, CONFIG)
 
 
-SUFFIXES = (".v", ".f", ".sim.f", "_assertions.sv", ".core", ".vlt", "_v5006.vlt", ".sdc")
-SUFFIXES += (".json", ".xml")
+SUFFIXES = (
+    *(".v", ".f", ".sim.f", "_assertions.sv", ".core", ".vlt"),
+    *("_v5006.vlt", ".sdc", ".json", ".xml"),
+)
 
 
 def test_a_configuration_is_ten_files(exported):

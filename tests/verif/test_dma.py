@@ -17,6 +17,7 @@ from cassandra_spec.synth.export import describe, ports_of
 from cassandra_spec.synth.interface.assertions import assertions
 from cassandra_spec.verif.dma.decoding import SMALL
 from cassandra_spec.verif.dma.firmware import driver
+from cassandra_spec.verif.dma.resets.decoding import EVERY_CYCLE
 from cassandra_spec.verif.library.axi import Ruled
 from cassandra_spec.verif.tools.runner import SuiteError, run_suite
 from tests.marks import exhaustive
@@ -52,14 +53,20 @@ def test_dma(name: str) -> None:
     run_checked(top, MODULES, build, environment)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", CONFIGS)
-def test_resets(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "every_cycle"), [("l8", False), *(exhaustive(name, True) for name in CONFIGS)]
+)
+def test_resets(name: str, every_cycle: bool) -> None:
     top = CassandraDma(CONFIGS[name])
     build = BUILD / f"dma_{name}"
-    environment = formats(top.config) | described(top, build)
+    environment = formats(top.config) | described(top, build) | sweep(every_cycle)
     run_checked(top, "cassandra_spec.verif.dma.resets.decoding", build, environment)
     run_strays(top, "cassandra_spec.verif.dma.resets.stray_reads", build, environment)
+
+
+def sweep(every_cycle: bool) -> dict[str, str]:
+    """Return the variables by which the suites of resets know in which cycles jobs are aborted."""
+    return {EVERY_CYCLE: "1"} if every_cycle else {}
 
 
 def run_checked(

@@ -9,7 +9,7 @@ import pytest
 from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
 from cassandra_spec.verif.dma.encoding import small
 from tests.marks import exhaustive
-from tests.verif.test_dma import described, run_checked, run_strays
+from tests.verif.test_dma import described, run_checked, run_strays, sweep
 
 MODULES = ",".join(
     f"cassandra_spec.verif.dma.{name}"
@@ -32,13 +32,15 @@ def test_encoder_dma(name: str) -> None:
     run_checked(top, MODULES, build, environment(top, build))
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", CONFIGS)
-def test_resets(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "every_cycle"), [("l8", False), *(exhaustive(name, True) for name in CONFIGS)]
+)
+def test_resets(name: str, every_cycle: bool) -> None:
     top = CassandraEncoderDma(CONFIGS[name])
     build = BUILD / f"encoder_dma_{name}"
-    run_checked(top, "cassandra_spec.verif.dma.resets.encoding", build, environment(top, build))
-    run_strays(top, "cassandra_spec.verif.dma.resets.stray_writes", build, environment(top, build))
+    variables = environment(top, build) | sweep(every_cycle)
+    run_checked(top, "cassandra_spec.verif.dma.resets.encoding", build, variables)
+    run_strays(top, "cassandra_spec.verif.dma.resets.stray_writes", build, variables)
 
 
 def environment(top: CassandraEncoderDma, build: Path) -> dict[str, str]:

@@ -46,6 +46,14 @@ class Placed:
     lengths: tuple[int, int]
 
 
+def codebooks(request: Request) -> list[tuple[int, ...]]:
+    """Return the codebooks of a segment's slots; every slot that is named must be defined."""
+    if request.format.scheme != "unary":
+        return []
+    coded = request.format.pruned_exponent == "coded"
+    return [request.codebook or (0,), *([request.pruned_codebook] if coded else [])]
+
+
 class RuleMonitor(Agent):
     """Checks every AXI port of a design by the rules that are simulated beside it."""
 
@@ -206,10 +214,7 @@ class DmaBench(PeripheralBench[ReadMemory]):
         """Load codebooks as needed and queue descriptors."""
         for entry in placed:
             request, book = entry.item.request, 0
-            if request.format.scheme == "unary":
-                wanted = [request.codebook or (0,)]  # every slot that is named must be defined
-                if request.format.pruned_exponent == "coded":
-                    wanted.append(request.pruned_codebook)
+            if wanted := codebooks(request):
                 found = await self.slots(wanted, await self.host.field("fetch", "books"))
                 names = ("slot", "pruned")[: len(found)]
                 book = compose("book", **dict(zip(names, found, strict=True)))

@@ -243,7 +243,7 @@ class _Suite(Verilator):
     def build_command(self) -> list[list[str]]:
         """Return the commands that translate, compile and run."""
         program = self._folder / self.toplevel_module
-        run = [str(program)]
+        run = [str(program), *self.plus_args]
         if self.fst:
             run += ["--trace", "--trace-file", str(self.fst)]
         make = ["make", "-j2", "-C", self.sim_dir, "-f", "Vtop.mk", *_OPTIMISE]

@@ -26,6 +26,7 @@ from cassandra_spec.verif.library.patterns import PATTERNS
 
 LATENCIES = (0, 40)
 PRESSURES = ("always", "half", "stall")
+PACES = [*itertools.product(LATENCIES, PRESSURES)]
 
 
 def some_order(bench: EncoderDmaBench) -> Order:
@@ -88,13 +89,13 @@ async def a_job_is_aborted_in_each_cycle(dut: Any, latest: int, pressure: str) -
 async def abort_in_each_cycle(
     bench: EncoderDmaBench, latest: int, pressure: str, *, fresh: bool
 ) -> None:
-    """Abort one job after the other, each three cycles later than the one before.
+    """Abort one job after the other, each some cycles later than the one before.
 
     With ``fresh`` the source is reset as well; otherwise the rest of its packet is discarded.
     """
     pattern = PATTERNS[pressure]
     bench.memory.use(WriteTiming(longest=latest, shuffled=True, addresses=pattern, words=pattern))
-    for cycle in share(LATENCIES.index(latest), PRESSURES.index(pressure)):
+    for cycle in share(PACES.index((latest, pressure)), len(PACES)):
         order, before = some_order(bench), bench.values.moved
         placed = await begin(bench, [order])
         beats = bench.values.moved - before + len(bench.values.queue) + (not bench.values.idle)

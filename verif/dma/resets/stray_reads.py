@@ -23,7 +23,7 @@ async def beats_that_belong_to_nothing(dut: Any) -> None:
     bench.rules.waived = frozenset({"m_axi_r_asked", "m_axi_r_last", "m_axi_r_reset"})
     for _ in range(10):
         bench.memory.use(Timing(shortest=60, longest=60))
-        await begin(bench, 3)
+        await begin(bench)
         await bench.until(lambda: bench.memory.owed > 8, 1000, "reads")
         await hard_reset(bench, Pin(bench.dut.rst))
         await bench.until(lambda: bench.memory.owed == 0, 2000, "the last beat")
