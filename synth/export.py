@@ -39,6 +39,7 @@ from cassandra_spec.synth.interface.ipxact import ip_xact, is_testable
 from cassandra_spec.synth.interface.names import plain_names
 from cassandra_spec.synth.interface.registers import c_header
 from cassandra_spec.synth.interface.systemrdl import systemrdl
+from cassandra_spec.synth.interface.vivado import with_attributes
 
 PERIOD = 2.0
 """Period of the clock in ns where none is chosen."""
@@ -224,7 +225,7 @@ def _verilog(top: Top, name: str, style: Style) -> str:
         text = _active_low(text, style.reset)
     if not style.initial:
         text = _INITIAL.sub(r"\1;", _INIT.sub("", text))
-    return text
+    return with_attributes(text, ports_of(top, style.reset))
 
 
 def _active_low(text: str, reset: str) -> str:

@@ -66,7 +66,7 @@ class Codebooks(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         size, slots = self._entries, self._books
-        m.submodules.table = table = memory.Memory(shape=8, depth=slots * size, init=[])
+        m.submodules.entries = table = memory.Memory(shape=8, depth=slots * size, init=[])
         port = table.write_port()
         fits = Signal()
         m.d.comb += [

@@ -116,7 +116,7 @@ def _renamed(module: str, modules: Names, own: Names, inside: Mapping[str, Names
     lines, callee = [], Names()
     for line in module.split("\n"):
         if head := _HEAD.match(line):
-            line = f"module {modules[_bare(head[1])]} {substitute(line[head.end() :], own)}"
+            line = f"module {modules[_bare(head[1])]}{substitute(line[head.end() :], own)}"
         elif instance := _INSTANCE.match(line):
             kind = _bare(instance[1])
             callee = inside.get(kind, {})

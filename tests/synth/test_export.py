@@ -19,6 +19,7 @@ from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.synth import export as exporter
 from cassandra_spec.synth.interface import identity
 from cassandra_spec.synth.interface.registers import c_header
+from cassandra_spec.synth.interface.vivado import interface_attributes
 
 CONFIG = DecoderConfig(lanes=8, schemes=("mx",))
 
@@ -81,6 +82,29 @@ def test_the_port_list_is_that_of_the_module(exported):
     ports = json.loads(exported.with_suffix(".json").read_text())["ports"]
     assert {p["name"]: (p["direction"], p["width"]) for p in ports} == declared
     assert not [name for name in declared if "__" in name or "$" in name]
+
+
+def test_vivado_finds_every_port_of_an_interface(exported):
+    ports = json.loads(exported.with_suffix(".json").read_text())["ports"]
+    found = dict(
+        re.findall(
+            r'X_INTERFACE_INFO = "xilinx.com:([^"]+)".*\n  (?:input|output) (?:\[\d+:0\] )?(\w+);',
+            exported.read_text(),
+        )
+    )
+    names = {port["name"] for port in ports}
+    assert {*found.values()} == names - {"busy", "error", "clear_error"}
+    assert {"interface:axis:1.0 s_axis_command TVALID", "signal:clock:1.0 clk CLK"} <= found.keys()
+
+
+@pytest.mark.parametrize(("reset", "level"), [("rst", "HIGH"), ("aresetn", "LOW")])
+def test_attributes_tell_bus_clock_and_level(reset, level):
+    ports = ["clk", reset, "irq", "s_axil_awaddr", "m_axi_arlen", "core_rst"]
+    found = interface_attributes(ports)
+    assert found.keys() == {*ports} - {"core_rst"}
+    assert found["m_axi_arlen"] == 'X_INTERFACE_INFO = "xilinx.com:interface:aximm:1.0 m_axi ARLEN"'
+    assert found["clk"].endswith(f'"ASSOCIATED_BUSIF s_axil:m_axi, ASSOCIATED_RESET {reset}"')
+    assert found[reset].endswith(f'"POLARITY ACTIVE_{level}"')
 
 
 def test_defaults_have_distinct_names_and_all_lane_counts():
@@ -273,6 +297,7 @@ def test_a_style_has_its_own_reset_and_no_initial_values(exported, tmp_path):
     assert re.search(r"^  reg .* = ", usual, re.M)
     assert "aresetn" not in usual
     back = text.replace("aresetn;\n  wire aresetn;\n  wire rst = ~aresetn", "rst;\n  wire rst")
+    back = back.replace("POLARITY ACTIVE_LOW", "POLARITY ACTIVE_HIGH")
     back = re.sub(r"\baresetn\b", "rst", back.replace(name, CONFIG.module_name))
     plain = re.sub(r"(?m)^  \(\* init = .*\n|^(  reg [^=\n]*\w) = .*(;)$", r"\1\2", usual)
     start = "\nmodule "

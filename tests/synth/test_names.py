@@ -99,7 +99,7 @@ def test_the_design_is_the_same_under_other_names() -> None:
 def test_no_name_is_escaped() -> None:
     after = plain_names(to_verilog(Pairs(ITEM, 8), wrapped=True) + to_verilog(Odd(2)))
     assert not re.search(r"\\|\$(?!signed|unsigned)", after)
-    modules = re.findall(r"(?m)^module (\S+)", after)
+    modules = re.findall(r"(?m)^module (\w+)", after)
     assert len(modules) == len({*modules})
     assert "cassandra_pairs__even__queue" in modules
 

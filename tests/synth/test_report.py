@@ -144,7 +144,7 @@ def test_encoders_stand_side_by_side_with_their_memories_as_macros() -> None:
 
 def test_tops_with_a_dma_stand_side_by_side() -> None:
     figures = figures_of(timing.parse_path(PATH, {}), timing.parse_power(POWER, "assumed"))
-    blocks = {"read master": 4.0, "decoders: speculation": 2.0}
+    blocks = {"read master": 4000.0, "decoders: speculation": 2000.0}
     one = dataclasses.replace(figures, blocks=blocks, memories={"reads.buffer": 500})
     text = dma_tables({"`dma`": one, "`encoder-dma`": dataclasses.replace(one, memories={"x": 2})})
     assert "| `dma` | 11.0 | 11.5 | 100 | 3.06 | 0.78 | 0.60 |" in text
