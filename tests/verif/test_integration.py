@@ -181,7 +181,9 @@ def run_page(page: str, folder: Path) -> list[str]:
         (folder / name).symlink_to(ROOT / name)
     (folder / ".venv").symlink_to(sys.prefix)
     lines = commands(page)
-    marked = "".join(f"{line}\necho; echo END {place} $?\n" for place, line in enumerate(lines))
+    marked = "".join(
+        f"{line}\ncode=$?; echo; echo END {place} $code\n" for place, line in enumerate(lines)
+    )
     run = subprocess.run(
         ["env", "-i", "HOME=/nonexistent", "PATH=/usr/local/bin:/usr/bin:/bin", "bash"],
         cwd=folder,
