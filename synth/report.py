@@ -96,16 +96,16 @@ _ENCODER_BLOCKS = (
 
 
 DMA_BLOCKS = (
-    (r"channel_\d+\.decoder\.speculation", "decoders: speculation"),
-    (r"channel_\d+\.decoder", "decoders: verification and output"),
-    (r"encoder\.front", "encoder: front end"),
-    (r"encoder", "encoder: back end"),
-    (r"codebooks|loader|channel_\d+\.loader", "codebooks"),
-    (r"channel", "channels of decoders"),
+    (r"engine\.channel_\d+\.decoder\.speculation", "decoders: speculation"),
+    (r"engine\.channel_\d+\.decoder", "decoders: verification and output"),
+    (r"engine\.encoder\.front", "encoder: front end"),
+    (r"engine\.encoder", "encoder: back end"),
+    (r"state\.codebooks|engine\.loader|engine\.channel_\d+\.loader", "codebooks"),
+    (r"engine\.channel", "channels of decoders"),
     (r"reads", "read master"),
     (r"store", "write master"),
-    (r"merge", "order of values"),
-    (r"queue|results", "queues of descriptors and results"),
+    (r"engine\.merge|out|source", "order and ends of packets"),
+    (r"engine\.(queue|results)", "queues of descriptors and results"),
     (r"", "registers, counters, interrupt"),
 )
 

@@ -158,14 +158,16 @@ def test_blocks_of_a_dma_are_those_of_its_paths() -> None:
     for module, block in {
         "t": "registers, counters, interrupt",
         "t.registers": "registers, counters, interrupt",
-        "t.channel_1.decoder.speculation.reader": "decoders: speculation",
-        "t.channel_0.decoder.verification": "decoders: verification and output",
-        "t.channel_0.loader.waiting": "codebooks",
-        "t.channel_0": "channels of decoders",
+        "t.state.codebooks.entries": "codebooks",
+        "t.out": "order and ends of packets",
+        "t.engine.channel_1.decoder.speculation.reader": "decoders: speculation",
+        "t.engine.channel_0.decoder.verification": "decoders: verification and output",
+        "t.engine.channel_0.loader.waiting": "codebooks",
+        "t.engine.channel_0": "channels of decoders",
         "t.reads.region_0": "read master",
-        "t.encoder.front.groups": "encoder: front end",
+        "t.engine.encoder.front.groups": "encoder: front end",
         "t.store.master": "write master",
-        "t.queue.queue": "queues of descriptors and results",
+        "t.engine.queue.queue": "queues of descriptors and results",
     }.items():
         assert design.block_of(module) == block
 

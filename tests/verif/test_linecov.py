@@ -132,12 +132,12 @@ module \\cassandra_dma_x.top (input clk, input a, output reg y);
   assign unread = ~a;
   assign sent = a ^ y;
   assign low = from & to;
-  \\cassandra_dma_x.top.channel_0.decoder \\channel_0.decoder (.i(sent), .o(from));
+  \\cassandra_dma_x.top.engine.channel_0.decoder \\engine.channel_0.decoder (.i(sent), .o(from));
   initial y = 0;
   always @(posedge clk) y <= from | low;
 endmodule
 
-module \\cassandra_dma_x.top.channel_0.decoder (input i, output o);
+module \\cassandra_dma_x.top.engine.channel_0.decoder (input i, output o);
   assign o = i & 1'b0;
 endmodule
 """
@@ -150,7 +150,7 @@ def wrapped(tmp_path: Path) -> Design:
     top = "cassandra_dma_x.top"
     signals: dict[str, tuple[str, ...]] = {
         "cassandra_dma_x": ("z",),
-        f"{top}.channel_0.decoder": ("o",),
+        f"{top}.engine.channel_0.decoder": ("o",),
     }
     signals[top] = ("to", "from", "sent", "unread", "low", "y")
     lines = [
@@ -168,7 +168,7 @@ def test_decoders_in_a_dma_and_rules_beside_it_are_not_counted(wrapped: Design) 
         f"{name}:0->1" for name in ("to", "from", "sent", "unread", "low", "y")
     }
     assert {point.module for point in wrapped.counts} == {""}
-    assert wrapped.engines == {"channel_0.decoder"}
+    assert wrapped.engines == {"engine.channel_0.decoder"}
 
 
 @pytest.mark.skipif(bool(missing_tools()), reason="Yosys is not there")

@@ -43,7 +43,7 @@ SUBJECTS = (
         Subject(
             design=design,
             root="top",
-            engine=r"top\.channel_\d+\.decoder",
+            engine=r"top\.engine\.channel_\d+\.decoder",
             suite="decoder_l8 (full_rate_l8, coded)",
         )
         for design in ("cassandra_dma_*", "cassandra_array_*")
@@ -51,7 +51,7 @@ SUBJECTS = (
     Subject(
         design="cassandra_encoder_dma_*",
         root="top",
-        engine=r"top\.(encoder|store)",
+        engine=r"top\.(engine\.encoder|store)",
         suite="encoder_l8, encoder_l16 or store",
     ),
     Subject(design="cassandra_store_*", root="top"),

@@ -45,11 +45,11 @@ PROMISES = RULES[:3]
 
 _POOL = 64  # works, drawn once
 _BLOCKS = {
-    "channel_0": "decoder",
-    "encoder": "encoder",
+    "engine.channel_0": "decoder",
+    "engine.encoder": "encoder",
     "reads": "read master",
     "store": "write master",
-    "queue": "queue of descriptors",
+    "engine.queue": "queue of descriptors",
 }
 
 
@@ -118,7 +118,8 @@ def _outcome(run: Run, right: Run) -> str:
 
 
 def _block(place: str) -> str:
-    return _BLOCKS.get(place.split(".")[0], "registers and codebooks")
+    first, second = (*place.split("."), "")[:2]
+    return _BLOCKS.get(first) or _BLOCKS.get(f"{first}.{second}", "registers and codebooks")
 
 
 def table(hits: Sequence[Hit], places: Sequence[tuple[str, int]]) -> str:
