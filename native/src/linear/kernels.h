@@ -91,12 +91,12 @@ template <int N> struct Count {
 
 // Base of vector types with 16 lanes.
 struct WholeTiles {
-    static constexpr int kParts = 1;                 // vectors of a tile
-    static constexpr int32_t kCodeShift = 0;         // subtracted from codes before dot_u8
+    static constexpr int kParts = 1;                  // vectors of a tile
+    static constexpr int32_t kCodeShift = 0;          // subtracted from codes before dot_u8
     static constexpr bool kAddsPairsOfCodes = false;  // dot_codes of codes that are not shifted
-    static constexpr bool kMultipliesWords = false;  // without a conversion to floats
-    static constexpr bool kMultipliesPairs = false;  // of outputs by pairs of rows
-    static constexpr bool kLooksUpBytes = false;     // so a vector has the places of two words
+    static constexpr bool kMultipliesWords = false;   // without a conversion to floats
+    static constexpr bool kMultipliesPairs = false;   // of outputs by pairs of rows
+    static constexpr bool kLooksUpBytes = false;      // so a vector has the places of two words
     template <int R, int N> static constexpr int kTogether = N;  // parts that share loads of input
     template <int R> static constexpr int kWordParts = 1;        // the same, of words
     static constexpr int kWords = 1;  // vectors of words that share a load of input
@@ -245,8 +245,7 @@ template <class V, int R, int N> struct Halves {
 
     static CASSANDRA_INLINE void multiply(const typename V::B (&words)[T][4], int c,
                                           const Input* const* x, int64_t at,
-                                          typename V::F (&even)[T][R],
-                                          typename V::F (&odd)[T][R]) {
+                                          typename V::F (&even)[T][R], typename V::F (&odd)[T][R]) {
         if constexpr (V::kMultipliesWords) {
             CASSANDRA_UNROLL
             for (int r = 0; r < R; ++r)
