@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -67,8 +67,17 @@ class PassCosts(Protocol):
     def wants_plain(self, rows: int) -> bool:
         """Return True if the next round should be plain, to learn what it costs."""
 
-    def observe(self, positions: Sequence[int], outcomes: Sequence[Outcome]) -> None:
-        """Update costs from a finished round."""
+    def observe(
+        self,
+        positions: Sequence[int],
+        outcomes: Sequence[Outcome],
+        counts: Sequence[int] | None = None,
+    ) -> None:
+        """Update costs from a finished round.
+
+        ``counts`` are the tokens that the target read of each sequence, beside drafts (default:
+        one).
+        """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,6 +188,11 @@ class Gains:
         self.kept = _Mean(1.0, 0.5)  # accepted nodes of the low drafter over the number promised
         priors = (0.8 ** (place + 1) for place in range(self.rows))
         self.places = [_Mean(prior, 5.0) for prior in priors]  # first, second, ... node of a tree
+
+    def estimates(self) -> list[float]:
+        """Return the estimates on which a plan depends most."""
+        most = [self.accepted, self.continued, self.matched, self.kept, *self.places[:2]]
+        return [each.value for each in most]
 
     def all_rows(self, model: int) -> int:
         """Return the nodes of a verification that is filled after a chain of ``model``."""
@@ -293,6 +307,17 @@ class Chains:
         return passes
 
 
+class Others(NamedTuple):
+    """Sequences of a round whose plans are given."""
+
+    rows: int = 0  # in the verification
+    plain: int = 0  # sequences that emit a token
+    prompts: int = 0  # sequences whose prompts are read
+
+
+ALONE = Others()
+
+
 class Planner:
     """Choose the plans of a round of several sequences with the most expected tokens per cost.
 
@@ -303,55 +328,89 @@ class Planner:
     single sequence this is the plan with the most tokens per cost. Among equal plans the smaller
     wins.
 
+    Rows of prompts pay for a part of a verification: all but what the other sequences would cost
+    in a plain pass of all of them. Otherwise drafts would seem cheap beside a long pass, and delay
+    the prompts.
+
     The low drafter's tree goes to the target without a draft pass if its expected tokens per cost
     exceed those of the best plan. The expectation is scaled by the ratio of kept to promised tokens
     so far. Without a draft view, the tree's size follows from the acceptance rates of its first,
     second, ... node.
 
+    Planning takes some per cent of a pass. So a joint plan holds for up to ``HELD`` rounds of the
+    same sequences beside the same others, until an estimate or a price has changed by ``CHANGED``.
+
     ``plans`` counts the plans chosen.
     """
+
+    HELD, CHANGED = 8, 0.05
 
     def __init__(self, costs: PassCosts) -> None:
         self.costs = costs
         self.plans: dict[str, int] = {}
+        self._held: list[Plan] = []
+        self._for: tuple[Sequence[Gains], Others] = [], ALONE  # what the held plans are of
+        self._state = np.zeros(0)  # estimates and prices at that time
+        self._left = 0  # rounds for which they hold
 
     def plan(
         self,
         gains: Sequence[Gains],
         positions: Sequence[int],
-        *,
-        beside: int = 0,
-        plain: int = 0,
+        others: Others = ALONE,
     ) -> list[Plan]:
-        """Return the plans of the next round; ``positions`` are those of the last tokens.
-
-        ``beside`` are rows of other sequences in the same verification, ``plain`` the tokens that
-        these will emit.
-        """
-        prices = self._prices(gains, positions, beside, plain)
+        """Return the plans of the next round; ``positions`` are those of the last tokens."""
         plans = [Plan()] * len(gains)
-        if beside or not self.costs.wants_plain(len(gains)):
-            options = _JointPlan(gains, prices)
-            options.improve()
-            plans = [each.sometimes_filled(options.plan(at)) for at, each in enumerate(gains)]
+        if others.rows or not self.costs.wants_plain(len(gains)):
+            held = self._joint(gains, positions, others)
+            plans = [each.sometimes_filled(plan) for each, plan in zip(gains, held, strict=True)]
         for plan in plans:
             self.plans[str(plan)] = self.plans.get(str(plan), 0) + 1
         return plans
 
-    def _prices(
-        self, gains: Sequence[Gains], positions: Sequence[int], beside: int, plain: int
-    ) -> _Prices:
+    def _joint(
+        self, gains: Sequence[Gains], positions: Sequence[int], others: Others
+    ) -> list[Plan]:
+        """Return the best joint plan, or the one that is held."""
+        case, state = (list(gains), others), self._estimates(gains, positions, others)
+        if self._for != case or self._left == 0 or self._differs(state):
+            options = _JointPlan(gains, self._prices(gains, positions, others))
+            options.improve()
+            self._held = [options.plan(at) for at in range(len(gains))]
+            chains = any(each.models for each in gains)  # without them, planning takes little time
+            self._for, self._state, self._left = case, state, self.HELD if chains else 1
+        self._left -= 1
+        return self._held
+
+    def _estimates(
+        self, gains: Sequence[Gains], positions: Sequence[int], others: Others
+    ) -> _Floats:
+        """Return the estimates and prices on which plans depend most."""
+        first = others.rows + len(gains)
+        prices = [self.costs.verify(positions, rows) for rows in (first, first + 4 * len(gains))]
+        prices.append(self.costs.draft(positions, len(gains)))
+        return np.array([*prices, *(each for own in gains for each in own.estimates())])
+
+    def _differs(self, state: _Floats) -> bool:
+        return bool((np.abs(state - self._state) > self.CHANGED * self._state).any())
+
+    def _prices(self, gains: Sequence[Gains], positions: Sequence[int], others: Others) -> _Prices:
         count, most = len(gains), max(each.max_nodes for each in gains)
-        points = 1 + most * min(count, 2)  # of one sequence: every number of rows
-        rows = beside + np.unique(np.linspace(count, count * (1 + most), points).round())
-        verify = np.array([self.costs.verify(positions, int(each)) for each in rows])
+        points = most * min(count, 2)  # of one sequence: every number of rows
+        first = others.rows + count
+        rows = [first + round(at * count * most / points) for at in range(points + 1)]
+        verify = np.array([self.costs.verify(positions, each) for each in rows])
+        if others.prompts:
+            total = count + others.plain + others.prompts
+            plain = self.costs.verify(positions, total) * (count + others.plain) / total
+            verify -= max(0.0, verify[0] - plain)
         drafts = {}
         for low in sorted({0, *(each.low for each in gains if each.models)}):
             one = self.costs.draft(positions[:1], 1 + low)
             every = self.costs.draft(positions, count * (1 + low)) if count > 1 else one
             own = max(every - one, 0.0) / max(count - 1, 1)
             drafts[low] = one - own, own
-        return _Prices(rows, verify, drafts, beside, plain)
+        return _Prices(np.array(rows, float), verify, drafts, others.rows, others.plain)
 
 
 @dataclasses.dataclass(frozen=True)

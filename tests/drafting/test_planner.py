@@ -17,6 +17,7 @@ from cassandra_spec.drafting import (
     LevelDrafter,
     LowDrafter,
     MeasuredSeconds,
+    Others,
     Outcome,
     Plan,
     Planner,
@@ -246,7 +247,7 @@ def test_rows_beside_are_paid_for_by_nobody(beside: int) -> None:
         each = [dataclasses.replace(outcome, verify_seconds=outcome.verify_seconds / rows)] * rows
         costs.observe([1] * rows, each)
     [alone] = Planner(costs).plan([gains], [1])
-    [plan] = Planner(costs).plan([gains], [1], beside=beside)
+    [plan] = Planner(costs).plan([gains], [1], Others(rows=beside))
     assert plan.model >= alone.model > 0
 
 
