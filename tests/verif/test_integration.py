@@ -168,7 +168,8 @@ def test_the_commands_of_the_tutorial_run(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_commands_of_the_encoders_tutorial_run(tmp_path: Path) -> None:
     _, _, exported, lint, compiled = run_page(ENCODER_PAGE, tmp_path)
     assert exported.strip().endswith(".v")
-    assert lint + compiled == ""
+    said = [line for line in (lint + compiled).splitlines() if line]
+    assert [line for line in said if not line.startswith("- ")] == []  # Verilator's own report
 
 
 def run_page(page: str, folder: Path) -> list[str]:
