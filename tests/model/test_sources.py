@@ -126,7 +126,7 @@ def test_a_missing_directory(tmp_path: Path) -> None:
     [
         ("", r"config\.json must be JSON"),
         ("[]", r"config\.json must hold a JSON object, not list"),
-        ("{}", "architecture must be one of llama, .*, olmo2, not None"),
+        ("{}", "model_type must be one of llama, .*, olmo2, not None"),
         ('{"model_type": "mamba"}', "one of llama, .*, olmo2, not 'mamba'"),
         ('{"model_type": ["llama"]}', r"not \['llama'\]"),
     ],
