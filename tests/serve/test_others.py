@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -354,6 +355,16 @@ def test_tokenize_and_detokenize(address: str, packed: Path) -> None:
         assert (status, error["error"]["param"]) == (400, param)
 
 
+def test_prompt_tokens_of_a_request(address: str) -> None:
+    path = "/v1/chat/completions"
+    _, reply = ask(address, path, {**CHAT, "max_tokens": 1})
+    _, found = ask(address, f"{path}/input_tokens", CHAT)
+    tokens = reply["usage"]["prompt_tokens"]
+    assert found == {"object": "response.input_tokens", "input_tokens": tokens}
+    assert ask(address, "/responses/input_tokens", {"input": "x"}) == (200, found)
+    assert ask(address, "/responses/input_tokens", {"input": 3})[0] == 400
+
+
 def test_names_without_v1_are_the_same(address: str) -> None:
     chat = {**CHAT, "max_tokens": 3}
     for path, body in (("chat/completions", chat), ("completions", {"prompt": "word1"})):
@@ -362,7 +373,16 @@ def test_names_without_v1_are_the_same(address: str) -> None:
     assert ask(address, "/models") == ask(address, "/v1/models")
 
 
+def wait_for(lines: list[str], count: int, begin: str) -> list[str]:
+    """Return the last lines once there are so many; a line is written after its reply."""
+    while len(lines) < count or not lines[-1].startswith(begin):
+        time.sleep(0.01)
+    return lines[-count:]
+
+
 def test_each_request_has_a_line(address: str, lines: list[str]) -> None:
+    ask(address, "/begin")
+    wait_for(lines, 1, "GET /begin")
     lines.clear()
     body = {"prompt": "word1 word2 word1 word2", "max_tokens": 60, "cache_prompt": True}
     ask(address, "/v1/completions", body)
@@ -372,7 +392,11 @@ def test_each_request_has_a_line(address: str, lines: list[str]) -> None:
     for path in QUIET_PATHS:
         assert ask(address, path)[0] == 200
     ask(address, "/v1/completions", {"prompt": [[5], []]})
-    whole, stream, bad, missing, empty = lines[:5]
+    ask(address, "/v1/completions", {"prompt": "word7 word8 word9", "max_tokens": 3, "n": 2})
+    ask(address, "/end")
+    whole, stream, bad, missing, empty, two, _ = wait_for(lines, 7, "GET /end")
+    prompt, cached = map(int, re.findall(r"prompt (\d+) tokens \((\d+) cached\)", two)[0])
+    assert cached < prompt == 2 * 3
     number = r"\d+"
     assert re.fullmatch(
         rf"POST /v1/completions 200 in [\d.]+ s; prompt 4 tokens \({number} cached\); reply 60 "

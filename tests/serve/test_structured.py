@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 from collections.abc import Iterator
@@ -232,6 +233,15 @@ def test_a_call_that_a_grammar_cannot_enforce_is_checked(client: openai.OpenAI, 
     assert caught.value.message.endswith(reason)
     with pytest.raises(openai.APIError, match=reason):
         streamed(client, **fields)
+
+
+def test_prompt_tokens_include_tools(client: openai.OpenAI) -> None:
+    usage = create(client, tools=TOOLS, tool_choice="none", max_tokens=1).usage
+    tools: Any = [{"type": "function", **each["function"]} for each in TOOLS]
+    count = functools.partial(client.responses.input_tokens.count, model="tiny", input="abc")
+    assert count().input_tokens == usage.prompt_tokens
+    reply = create(client, tools=TOOLS, max_tokens=1)
+    assert count(tools=tools).input_tokens == reply.usage.prompt_tokens > usage.prompt_tokens
 
 
 def test_a_response_has_checked_calls(client: openai.OpenAI) -> None:
