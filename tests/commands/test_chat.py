@@ -13,6 +13,7 @@ import pytest
 
 from cassandra_spec import __version__
 from cassandra_spec.commands.__main__ import main
+from tests.commands.status import error_of
 from tests.model.tiny import write_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,6 +77,14 @@ def test_the_oldest_turns_are_dropped_at_the_end_of_the_context(
     assert printed.err.count("the context is full: the oldest turns are left out") == 1
     tokens = f"at most {room} tokens with the system message, not {size(system, longest)}"
     assert f"the message must be {tokens}: it is left out" in printed.err
+
+
+def test_a_reply_leaves_room_for_a_message(
+    packed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("word5"))
+    error = error_of(capsys, "chat", str(packed), "--context", "12", *FLAGS)
+    assert error == "--max-tokens must be below 12, the positions of the context, not 12"
 
 
 def test_no_message_is_no_error(

@@ -76,6 +76,46 @@ def test_samplers_cannot_change_a_greedy_reply() -> None:
         assert caught.value.param == name
 
 
+@pytest.mark.parametrize(
+    ("fields", "same"),
+    [
+        (
+            {"top_k": 40.0, "max_tokens": 1e2, "seed": 7.0},
+            {"top_k": 40, "max_tokens": 100, "seed": 7},
+        ),
+        ({"stop": ""}, {}),
+        ({"stop": ["", "a"]}, {"stop": ["a"]}),
+        ({"logit_bias": [[5, -1], [7, False]]}, {"logit_bias": {"5": -1, "7": -100}}),
+        ({"logit_bias": []}, {}),
+        ({"speculative.n_max": 8, "speculative.p_min": 0.5}, {}),
+        ({"penalize_nl": False, "tfs_z": 1.0, "typ_p": 1, "vllm_xargs": {}}, {}),
+    ],
+)
+def test_other_forms_of_the_same_values(fields: Any, same: Any) -> None:
+    assert read(**fields).model_dump() == read(**same).model_dump()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"top_k": 2.5}, "top_k must be a valid integer"),
+        ({"logit_bias": [[5, -1], [7]]}, "logit_bias must be a valid dictionary"),
+        ({"stop": ["a"] * 65}, "stop must have at most 64 items after validation, not 65"),
+        ({"stop": ["a" * 300]}, "stop.0 must have at most 256 characters"),
+        ({"response_format": {}}, "response_format.type must be given"),
+        ({"messages": []}, "messages must have at least 1 item after validation, not 0"),
+        ({"penalize_nl": True}, "penalize_nl must be False here: this server does not support it"),
+    ],
+)
+def test_refusals_say_what_a_field_must_be(fields: Any, message: str) -> None:
+    assert refused(**fields).message == message
+
+
+def test_a_refusal_names_a_field_that_is_not_in_the_body() -> None:
+    with pytest.raises(ApiError, match="echo must be true with max_tokens 0"):
+        read_request(CompletionRequest, b'{"prompt": "x", "max_tokens": 0}')
+
+
 def test_other_names_of_the_same_fields() -> None:
     assert read(n_predict=7).max_tokens == 7
     assert read(n_predict=7, max_tokens=5).max_tokens == 5
@@ -203,6 +243,10 @@ CALL = {"name": "f", "arguments": '{"x": 1e5}'}
                 "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}],
             },
             {"role": "system", "content": "a"},
+        ),
+        (
+            {"role": "user", "content": ["a", {"type": "input_text", "text": "b"}]},
+            {"role": "user", "content": "ab"},
         ),
     ],
 )
