@@ -53,7 +53,8 @@ _ROPE_NEEDS: dict[str, tuple[str, ...]] = {
 """Types of rotary embedding in transformers, with the entries that are checked here."""
 
 _HUB_HINT = " (a model of the Hub is downloaded first, with `hf download NAME --local-dir DIR`)"
-_SWITCHES = ("tie_word_embeddings", "use_sliding_window")
+_SWITCHES = ("tie_word_embeddings", "use_sliding_window", "attention_bias", "mlp_bias")
+_LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -115,8 +116,13 @@ def check_config(config: Mapping[str, Any], where: str) -> None:
         if size is not None and not is_integer(size, 1, limit):
             raise _wrong(where, name, f"an integer from 1 to {limit}", size)
     for name in _SWITCHES:
-        if not isinstance(config.get(name, False), bool):
+        if not isinstance(config.get(name) or False, bool):
             raise _wrong(where, name, "true or false", config[name])
+    types = config.get("layer_types")
+    if types is not None and not (
+        isinstance(types, list) and all(t in _LAYER_TYPES for t in types)
+    ):
+        raise _wrong(where, "layer_types", f"a list of {' and '.join(_LAYER_TYPES)}", types)
     _check_numbers(config, NUMBERS, where)
     _check_rope(config, where)
     _stop_tokens(config, config, where)
