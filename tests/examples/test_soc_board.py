@@ -67,7 +67,7 @@ def test_the_document_gets_table_clock_and_versions(
         assert (segment, mhz) == (4096, 50)
         for top in TOPS:
             (out / "rtl" / top).mkdir(parents=True)
-            (out / "rtl" / top / f"{top}.v").touch()
+            (out / "rtl" / top / f"{top}.json").touch()
         (out / "board.ys").write_text("read_verilog board.v\n")
         (out / "cells.json").write_text(json.dumps(STAT))
         (out / "report.json").write_text(json.dumps(REPORT))
