@@ -1,7 +1,7 @@
 // Linear kernels for AVX2: the 16 lanes of a tile are two vectors.
 #include <immintrin.h>
 
-#include "linear/kernels.h"
+#include "linear/every_form.h"
 
 namespace cassandra {
 namespace avx2 {
@@ -104,6 +104,52 @@ struct Pairs : WholeTiles {
     }
     static B lookup(const Table& table, const B& places) {
         return {lookup(table, places.low), lookup(table, places.high)};
+    }
+    struct Below {
+        __m256i bias, table;
+    };
+    static Below load_below(int32_t bias) {
+        const auto* table = reinterpret_cast<const __m128i*>(kBelow);
+        return {_mm256_set1_epi8(static_cast<char>(bias)),
+                _mm256_broadcastsi128_si256(_mm_load_si128(table))};
+    }
+    static B exponents(const uint8_t* p) {
+        const __m128i units = _mm_load_si128(reinterpret_cast<const __m128i*>(p));
+        const __m256i all = _mm256_broadcastsi128_si256(
+            _mm_add_epi8(units, _mm_set1_epi8(kExponentOfUnit)));
+        const __m256i lanes = _mm256_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4,
+                                               4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7);
+        return {_mm256_shuffle_epi8(all, lanes),
+                _mm256_shuffle_epi8(all, _mm256_add_epi8(lanes, _mm256_set1_epi8(8)))};
+    }
+    static __m256i high_bytes(__m256i codes, const Below& below, __m256i exponents, __m256i low) {
+        const __m256i distance = _mm256_sub_epi8(codes, below.bias);
+        const __m256i magnitude = _mm256_and_si256(
+            _mm256_srli_epi16(_mm256_abs_epi8(distance), 3), _mm256_set1_epi8(15));
+        const __m256i further = _mm256_cmpgt_epi8(_mm256_setzero_si256(), low);  // -1 or 0
+        const __m256i exponent = _mm256_add_epi8(
+            _mm256_sub_epi8(exponents, _mm256_shuffle_epi8(below.table, magnitude)), further);
+        const __m256i sign = _mm256_set1_epi8(static_cast<char>(0x80));
+        return select(sign, distance, _mm256_srli_epi16(exponent, 1));
+    }
+    static B high_bytes(const B& codes, const Below& below, const B& exponents, const B& low) {
+        return {high_bytes(codes.low, below, exponents.low, low.low),
+                high_bytes(codes.high, below, exponents.high, low.high)};
+    }
+    static void interleave(__m256i low, __m256i high, __m256i& first, __m256i& second) {
+        const __m256 even = _mm256_castsi256_ps(_mm256_unpacklo_epi8(low, high));  // lanes 0, 1
+        const __m256 odd = _mm256_castsi256_ps(_mm256_unpackhi_epi8(low, high));   // lanes 2, 3
+        first = _mm256_castps_si256(_mm256_shuffle_ps(even, odd, 0x88));
+        second = _mm256_castps_si256(_mm256_shuffle_ps(even, odd, 0xDD));
+    }
+    static void interleave(const B& low, const B& high, B& first, B& second) {
+        interleave(low.low, high.low, first.low, second.low);
+        interleave(low.high, high.high, first.high, second.high);
+    }
+    static void put(uint8_t* p, const B& a) {
+        auto* parts = reinterpret_cast<__m256i*>(p);
+        _mm256_store_si256(parts, a.low);
+        _mm256_store_si256(parts + 1, a.high);
     }
     static __m256i negate(__m256i a, uint32_t mask) {
         const __m256i place = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048,
