@@ -95,11 +95,13 @@ class Pass:
 
 
 def matrix_bytes(form: FormName, shape: tuple[int, ...]) -> int:
-    """Return the bytes of a matrix in a form, without escapes."""
+    """Return the bytes of a matrix in a form, without escapes and patches."""
     count = ctypes.c_int64
     signature = (count, (ctypes.c_int, ctypes.c_int, count, count))
     declare(load(), {"linear_room": signature})
-    return int(load().cassandra_linear_room(FORMS.index(form), GROUP, *shape))
+    room = load().cassandra_linear_room
+    forms: tuple[FormName, ...] = ("draft5", form) if form == "planes" else (form,)
+    return sum(int(room(FORMS.index(each), GROUP, *shape)) for each in forms)
 
 
 @cache

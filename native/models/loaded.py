@@ -381,6 +381,7 @@ def _limited(
     chosen = {"target": "bf16", "draft": True, "slots": 1, "threads": None, **options}
     threads = chosen["threads"] or len(os.sched_getaffinity(0))
     context = chosen.get("context") or min(config.positions, streaming.CONTEXT)
+
     def needs(target: Target) -> streaming.Needs:
         return streaming.needs(
             config,

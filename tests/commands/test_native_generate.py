@@ -37,13 +37,13 @@ def test_a_speculative_reply_is_the_plain_one(
 ) -> None:
     plain = run_json(packed, capsys, "--plain")
     assert plain["report"]["drafted"] == 0
-    for gamma, target in (("1", "bf16"), ("5", "packed12"), ("adaptive", "bf16")):
+    for gamma, target in (("1", "bf16"), ("5", "packed12"), ("adaptive", "planes")):
         flags = ("--gamma", gamma, "--draft", draft, "--native-target", target)
         found = run_json(packed, capsys, *flags)
         assert (found["tokens"], found["texts"]) == (plain["tokens"], plain["texts"])
 
 
-@pytest.mark.parametrize("faster", ["bf16", "packed12"])
+@pytest.mark.parametrize("faster", ["bf16", "packed12", "planes"])
 def test_the_targets_form_is_chosen_by_the_time_of_a_step(
     packed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, faster: str
 ) -> None:

@@ -190,7 +190,7 @@ def test_a_limit_that_is_too_low_is_refused_before_anything_is_read(saved: Sourc
     message = r"memory-limit must be at least 2 MB, .* not 0\.01 MB"
     with pytest.raises(CassandraError, match=message):
         Engine.from_packed(source, memory_limit=10_000, threads=1, context=128)
-    with pytest.raises(CassandraError, match="target must be bf16 where it is read"):
+    with pytest.raises(CassandraError, match="target must be bf16 or planes where it is"):
         streamed(source, target="packed12")
 
 

@@ -76,10 +76,13 @@ template <class V, int BITS, int N> class Expander {
     }
 
     CASSANDRA_INLINE void patch(uint8_t* room) {
-        const uint8_t* const end = patches_ + 2 * *counts_++;
-        for (int place = 0; patches_ != end; patches_ += 2) {
-            place += patches_[0];
-            room[2 * (place & (512 * N - 1)) + 1] = patches_[1];  // inside it, whatever memory has
+        int place = 0;
+        for (int left = *counts_++; left > 0; left -= kPatchRun, patches_ += 2 * kPatchRun) {
+            CASSANDRA_UNROLL
+            for (int i = 0; i < kPatchRun; ++i) {
+                place += patches_[2 * i];  // stays inside, whatever memory has
+                room[2 * (place & (512 * N - 1)) + 1] = patches_[2 * i + 1];
+            }
         }
     }
 

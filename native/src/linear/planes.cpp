@@ -58,6 +58,10 @@ class Patches {
         ++patched;
     }
 
+    void end_block() {
+        while (index.counts.back() % kPatchRun) put(last_, bytes.back());
+    }
+
   private:
     void put(int place, uint8_t high) {
         bytes.push_back(static_cast<uint8_t>(place - last_));
@@ -93,6 +97,7 @@ void pack_block(const Pair& pair, const uint16_t* values, int64_t in, int64_t fi
             if (pair.holds(row, k) && pair.predicted(row, k, low) != value >> 8)
                 patches.add(place, static_cast<uint8_t>(value >> 8), high);
         });
+    patches.end_block();
 }
 
 }  // namespace

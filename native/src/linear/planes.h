@@ -43,5 +43,6 @@ static inline uint8_t predicted_byte(int code, int bias, uint8_t unit, uint8_t l
 // away, a patch repeats what is there. Numbers of patches are kept elsewhere, so that no change of
 // the plane in memory leads a kernel out of it.
 constexpr int kFarthest = 255;
+constexpr int kPatchRun = 4;  // a block has a multiple of so many: the last is repeated
 
 }  // namespace cassandra

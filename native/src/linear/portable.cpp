@@ -119,7 +119,7 @@ struct Vectors : WholeTiles {
     static B exponents(const uint8_t* p) {
         return each<B>([&](int i) {
             const uint8_t* q = p + 4 * i;
-            return (Bits{q[0], q[1], q[2], q[3]} + kExponentOfUnit & 255) * 0x01010101U;
+            return ((Bits{q[0], q[1], q[2], q[3]} + kExponentOfUnit) & 255) * 0x01010101U;
         });
     }
     // Return the bytes predicted_byte() of linear/planes.h.
@@ -132,7 +132,7 @@ struct Vectors : WholeTiles {
             for (int j = 0; j < 16; ++j) below[j] = kBelow[below[j]];
             const Octets further = as<Octets>(low.part[i]) >> 7;
             const Octets exponent = as<Octets>(exponents.part[i]) - below - further;
-            return as<Bits>(sign & 0x80 | exponent >> 1);
+            return as<Bits>((sign & 0x80) | (exponent >> 1));
         });
     }
     // Join low and high bytes to the first two and the last two words of a lane.
