@@ -194,8 +194,8 @@ class NativeLinear(_Owned):
     def multiply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return ``x @ values.T`` for float32 [rows, in], 1 to 128 rows, as float32 [rows, out].
 
-        The input is rounded to BF16 (bf16, packed12, packed8, planes), or quantized per group of features
-        to 8 bits (draft5, draft4) or 16 bits (mx9).
+        The input is rounded to BF16 (bf16, packed12, packed8, planes), or quantized per group of
+        features to 8 bits (draft5, draft4) or 16 bits (mx9).
         """
         if x.ndim != 2 or x.shape[1] != self.shape[1] or not 1 <= len(x) <= PROMPT_ROWS:
             raise NativeError(f"x must be [1..{PROMPT_ROWS}, {self.shape[1]}], not {list(x.shape)}")
