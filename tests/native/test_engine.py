@@ -325,7 +325,8 @@ def test_planes_hold_the_weights_once_and_reply_as_bf16(kind: str, every_isa: st
     whole = packed(tensors)
     with make(config, whole) as plain, make(config, whole, target="planes", threads=2) as engine:
         assert engine.forms["target"] == {"planes": plain.forms["target"]["bf16"]}
-        assert engine.forms["draft"] == plain.forms["draft"] == {"draft5": 15}
+        assert engine.forms["draft"] == plain.forms["draft"]
+        assert engine.forms["draft"].keys() == {"draft5"}
         assert (engine.forward(PROMPT) == plain.forward(PROMPT)).all()
         assert (engine.forward(PROMPT, draft=True) == plain.forward(PROMPT, draft=True)).all()
         for draft in ("model", "hybrid"):

@@ -116,8 +116,8 @@ struct Pairs : WholeTiles {
     // Less one: an average of two bytes, as high_bytes() takes it, adds one.
     static B exponents(const uint8_t* p) {
         const __m128i units = _mm_load_si128(reinterpret_cast<const __m128i*>(p));
-        const __m256i all = _mm256_broadcastsi128_si256(
-            _mm_add_epi8(units, _mm_set1_epi8(kExponentOfUnit - 1)));
+        const __m256i all =
+            _mm256_broadcastsi128_si256(_mm_add_epi8(units, _mm_set1_epi8(kExponentOfUnit - 1)));
         const __m256i lanes = _mm256_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4,
                                                4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7);
         return {_mm256_shuffle_epi8(all, lanes),
@@ -125,13 +125,12 @@ struct Pairs : WholeTiles {
     }
     static __m256i high_bytes(__m256i codes, const Below& below, __m256i exponents, __m256i low) {
         const __m256i distance = _mm256_sub_epi8(codes, below.bias);
-        const __m256i magnitude = _mm256_and_si256(
-            _mm256_srli_epi16(_mm256_abs_epi8(distance), 3), _mm256_set1_epi8(15));
+        const __m256i magnitude =
+            _mm256_and_si256(_mm256_srli_epi16(_mm256_abs_epi8(distance), 3), _mm256_set1_epi8(15));
         const __m256i further = _mm256_cmpgt_epi8(_mm256_setzero_si256(), low);  // -1 or 0
         const __m256i exponent = _mm256_add_epi8(
             _mm256_sub_epi8(exponents, _mm256_shuffle_epi8(below.table, magnitude)), further);
-        const __m256i sign =
-            _mm256_and_si256(distance, _mm256_set1_epi8(static_cast<char>(0x80)));
+        const __m256i sign = _mm256_and_si256(distance, _mm256_set1_epi8(static_cast<char>(0x80)));
         return _mm256_or_si256(sign, _mm256_avg_epu8(exponent, _mm256_setzero_si256()));
     }
     static B high_bytes(const B& codes, const Below& below, const B& exponents, const B& low) {

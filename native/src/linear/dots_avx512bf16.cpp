@@ -74,7 +74,7 @@ template <template <class> class Block> void run_words(const LinearJob& job) {
 }  // namespace
 
 const LinearKernel dot_kernels[5] = {
-    run<Words<Wide, Bf16, PairSums>>, run_words<Packed12>, run_words<Packed8>,
+    run<Words<Wide, Bf16, PairSums>>, run_words<Packed12>,           run_words<Packed8>,
     run_planes<Wide, 5, PairSums>,    run_planes<Wide, 4, PairSums>,
 };
 

@@ -15,26 +15,26 @@ namespace cassandra {
 constexpr int kPanelRows = 16;  // rows whose scales and sums are stored together
 
 struct LinearJob {
-    const uint8_t* tile;    // the first tile
-    int64_t tiles;          // number of tiles
-    int64_t tile_bytes;     // stride of tiles
-    int64_t last_lanes;     // outputs of the last tile, 1..16
-    int64_t features;       // inputs as stored: a multiple of 32 (words) or of the group
-    int32_t bias;           // of a code, in the units of a sum (draft5, draft4)
-    const uint16_t* table;  // 32 words (packed12, packed8)
-    const void* x;          // [rows, stride] in the input kind of the form
-    const uint16_t* words;  // [rows, stride] BF16 patterns of x, if x are floats
-    int64_t x_stride;       // row stride in values
-    const float* scales;    // [panels, stored groups, 16], by row
-    const int32_t* sums;    // [panels, stored groups, 16], by row
-    int64_t panel_stride;   // panel stride in values
-    int64_t group;          // features of a scale
-    const uint8_t* rest;    // second plane (planes): of the first tile,
-    int64_t rest_bytes;     // stride of tiles,
-    const uint8_t* patches;       // patches,
-    const int64_t* patch_starts;  // the place of those of each pair of tiles,
+    const uint8_t* tile;           // the first tile
+    int64_t tiles;                 // number of tiles
+    int64_t tile_bytes;            // stride of tiles
+    int64_t last_lanes;            // outputs of the last tile, 1..16
+    int64_t features;              // inputs as stored: a multiple of 32 (words) or of the group
+    int32_t bias;                  // of a code, in the units of a sum (draft5, draft4)
+    const uint16_t* table;         // 32 words (packed12, packed8)
+    const void* x;                 // [rows, stride] in the input kind of the form
+    const uint16_t* words;         // [rows, stride] BF16 patterns of x, if x are floats
+    int64_t x_stride;              // row stride in values
+    const float* scales;           // [panels, stored groups, 16], by row
+    const int32_t* sums;           // [panels, stored groups, 16], by row
+    int64_t panel_stride;          // panel stride in values
+    int64_t group;                 // features of a scale
+    const uint8_t* rest;           // second plane (planes): of the first tile,
+    int64_t rest_bytes;            // stride of tiles,
+    const uint8_t* patches;        // patches,
+    const int64_t* patch_starts;   // the place of those of each pair of tiles,
     const uint16_t* patch_counts;  // and their number by pair and block of 32 features
-    uint8_t* room;          // scratch for two tiles as BF16, aligned like tiles; null for few rows
+    uint8_t* room;  // scratch for two tiles as BF16, aligned like tiles; null for few rows
     int rows;
     float* y;  // output of the first tile's first row
     int64_t y_stride;

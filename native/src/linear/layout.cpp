@@ -370,13 +370,15 @@ std::vector<uint16_t> draft_values(const uint16_t* values, int64_t out, int64_t 
     std::vector<uint16_t> drafts(static_cast<size_t>(out * in));
     for (int64_t row = 0; row < out; ++row)
         for (int64_t first = 0; first < in; first += group) {
-            const int64_t begin = row * in + first, end = begin + std::min<int64_t>(group, in - first);
+            const int64_t begin = row * in + first,
+                          end = begin + std::min<int64_t>(group, in - first);
             int most = 9;  // of values below, the window is 0
             for (int64_t i = begin; i < end; ++i)
                 if ((values[i] >> 7 & 255) < 255) most = std::max(most, values[i] >> 7 & 255);
             for (int64_t i = begin; i < end; ++i) {
                 const int exponent = values[i] >> 7 & 255, below = most - std::max(exponent, 1);
-                const int window = below < 0 ? 255 : (128 | (values[i] & 127)) >> std::min(below, 8);
+                const int window =
+                    below < 0 ? 255 : (128 | (values[i] & 127)) >> std::min(below, 8);
                 drafts[static_cast<size_t>(i)] =
                     pattern_of(window / 16 * 16 + 8, most - 134, (values[i] & 0x8000) != 0);
             }

@@ -195,9 +195,7 @@ class Linear {
     size_t tile_bytes(int thread) const {
         return static_cast<size_t>(first_tile(thread + 1) - first_tile(thread)) * tile_bytes_;
     }
-    const PatchIndex& patches_of(int thread) const {
-        return patches_[static_cast<size_t>(thread)];
-    }
+    const PatchIndex& patches_of(int thread) const { return patches_[static_cast<size_t>(thread)]; }
     int thread_of(int64_t tile) const;
     std::vector<uint8_t> tile(int64_t index) const;
     void (*kernel() const)(const LinearJob&);
@@ -220,7 +218,7 @@ class Linear {
     std::vector<Escape> escapes_;        // by tile, then feature
     std::vector<size_t> escape_ends_;    // by tile; empty without escapes
     std::unique_ptr<RowSource> source_;  // of a matrix that is not in memory
-    const Linear* draft_ = nullptr;  // first plane of Form::planes
+    const Linear* draft_ = nullptr;      // first plane of Form::planes
     std::unique_ptr<Linear> own_draft_;
     std::vector<PatchIndex> patches_;  // by thread
     size_t patched_ = 0;               // values with a patch

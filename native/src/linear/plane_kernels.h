@@ -34,8 +34,8 @@ template <class V, int BITS, int N> class Expander {
         typename V::B exponents[N * V::kParts];
         CASSANDRA_UNROLL
         for (int part = 0; part < N * V::kParts; ++part)
-            exponents[part] = V::exponents(units_ + 64 * (part / V::kParts) +
-                                           kLanes<V> * (part % V::kParts));
+            exponents[part] =
+                V::exponents(units_ + 64 * (part / V::kParts) + kLanes<V> * (part % V::kParts));
         expand<0>(room, exponents);
         expand<1>(room, exponents);
         expand<2>(room, exponents);
@@ -65,8 +65,7 @@ template <class V, int BITS, int N> class Expander {
             CASSANDRA_UNROLL
             for (int half = 0; half < 2; ++half) {
                 const typename V::B low = V::load(rest_ + 64 * N * (2 * p + half) + own);
-                const typename V::B high =
-                    V::high_bytes(codes[half], below_, exponents[part], low);
+                const typename V::B high = V::high_bytes(codes[half], below_, exponents[part], low);
                 V::interleave(low, high, words[0], words[1]);
                 uint8_t* const to = room + 64 * N * (4 * p + 2 * half) + own;
                 V::put(to, words[0]);

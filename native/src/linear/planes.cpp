@@ -165,8 +165,8 @@ void Linear::patch_row(int64_t index, uint16_t* result) const {
     }
     const PatchIndex& index_of = patches_of(thread);
     const int64_t blocks = layout_.stored_features() / 32;
-    const uint8_t* patch = part(thread) + tile_bytes(thread) +
-                           index_of.starts[static_cast<size_t>(number)];
+    const uint8_t* patch =
+        part(thread) + tile_bytes(thread) + index_of.starts[static_cast<size_t>(number)];
     for (int64_t block = 0; block < blocks; ++block) {
         const int64_t first_k = 32 * block;
         int64_t place = 0;

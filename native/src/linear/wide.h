@@ -57,10 +57,10 @@ struct Wide : WholeTiles {
     }
     static B exponents(const uint8_t* p) {
         const __m128i units = _mm_load_si128(reinterpret_cast<const __m128i*>(p));
-        const __m512i lanes = _mm512_set_epi32(0x0F0F0F0F, 0x0E0E0E0E, 0x0D0D0D0D, 0x0C0C0C0C,
-                                               0x0B0B0B0B, 0x0A0A0A0A, 0x09090909, 0x08080808,
-                                               0x07070707, 0x06060606, 0x05050505, 0x04040404,
-                                               0x03030303, 0x02020202, 0x01010101, 0);
+        const __m512i lanes =
+            _mm512_set_epi32(0x0F0F0F0F, 0x0E0E0E0E, 0x0D0D0D0D, 0x0C0C0C0C, 0x0B0B0B0B, 0x0A0A0A0A,
+                             0x09090909, 0x08080808, 0x07070707, 0x06060606, 0x05050505, 0x04040404,
+                             0x03030303, 0x02020202, 0x01010101, 0);
         const __m128i all = _mm_add_epi8(units, _mm_set1_epi8(kExponentOfUnit));
         return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(all), lanes);
     }
@@ -68,8 +68,8 @@ struct Wide : WholeTiles {
     static B high_bytes(B codes, const Below& below, B exponents, B low) {
         const B distance = _mm512_permutexvar_epi8(_mm512_srli_epi16(codes, 3), below);
         B exponent = _mm512_sub_epi8(exponents, distance);
-        exponent = _mm512_mask_sub_epi8(exponent, _mm512_movepi8_mask(low), exponent,
-                                        _mm512_set1_epi8(1));
+        exponent =
+            _mm512_mask_sub_epi8(exponent, _mm512_movepi8_mask(low), exponent, _mm512_set1_epi8(1));
         const B sign = _mm512_set1_epi8(static_cast<char>(0x80));  // of negative ones: not of codes
         return _mm512_ternarylogic_epi32(codes, sign, _mm512_srli_epi16(exponent, 1), 0x2E);
     }
