@@ -17,7 +17,8 @@ from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.speculative import KeyValueFormat
 from cassandra_spec.model.speculative.chunks import FormatSealer
 from cassandra_spec.native.codec import NativeCodec
-from cassandra_spec.native.engine import WHOLE_CACHE, Engine
+from cassandra_spec.native.engine import Engine
+from cassandra_spec.native.passes import WHOLE_CACHE
 from cassandra_spec.toolkit.tables import text_table
 
 REQUEST = "Summarize the text above in a few sentences."

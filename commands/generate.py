@@ -6,9 +6,9 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cassandra_spec.commands.generate_figures import TextPrinter, print_figures
+from cassandra_spec.commands.generate_figures import TextPrinter, print_figures, print_summary
 from cassandra_spec.commands.generate_flags import (
     BF16,
     add_generation,
@@ -21,6 +21,7 @@ from cassandra_spec.toolkit import flags
 
 if TYPE_CHECKING:
     from cassandra_spec.drafting import Generation, Prompt, Replies
+    from cassandra_spec.model.backends import CheckedBackend
 
 GENERATE_EPILOG = """\
 examples:
@@ -41,8 +42,9 @@ examples:
   casspec generate packed --prompt "Hello." --max-tokens 64 --codec rtl --kv exact --kv-order token
 
 Each prompt gets its own reply. Without --temperature decoding is greedy, and replies are identical,
-token for token, to those of --plain with the same --kv. Figures are totals over all replies;
-docs/software/runtime.md defines them. Ctrl-C prints the text and the figures so far.
+token for token, to those of --plain with the same --kv. Some figures follow the replies; --figures
+prints all, --quiet none. They are totals over all replies; docs/software/runtime.md defines them.
+Ctrl-C prints the text and the figures so far.
 """
 
 CHAT_EPILOG = """\
@@ -51,7 +53,8 @@ examples:
   casspec chat packed --system "Answer in one sentence." --max-tokens 256
 
 Each line of input is a message; the model sees the whole conversation through its chat template.
-Ctrl-D or Ctrl-C ends the conversation and prints the figures over all replies.
+At the end of the model's context the oldest turns are dropped, not the system message. Ctrl-D or
+Ctrl-C ends the conversation and prints some figures over all replies.
 """
 
 
@@ -66,7 +69,8 @@ def register(subparsers: flags.Subparsers) -> None:
     text = "decode up to N prompts at once (native backend; at most 16)"
     flags.add_count(parser, "batch", text, 1)
     flags.add_switch(parser, "raw", "continue the prompt without a chat template")
-    flags.add_switch(parser, "json", "print replies and figures as JSON")
+    flags.add_switch(parser, "json", "print replies and all figures as JSON")
+    _add_figures(parser)
     text = "write an HTML page with the source of each token, beside plain decoding"
     flags.add_file(parser, "trace", text)
     add_generation(parser)
@@ -74,7 +78,13 @@ def register(subparsers: flags.Subparsers) -> None:
     parser = flags.add_command(subparsers, "chat", text, CHAT_EPILOG, _chat)
     model_flags.add_packed(parser)
     parser.set_defaults(raw=False, json=False, batch=1)
+    _add_figures(parser)
     add_generation(parser)
+
+
+def _add_figures(parser: argparse.ArgumentParser) -> None:
+    flags.add_switch(parser, "figures", "print all figures, not six lines")
+    flags.add_switch(parser, "quiet", "print replies and errors only")
 
 
 def _generate(args: argparse.Namespace) -> int:
@@ -109,7 +119,8 @@ def _chat(args: argparse.Namespace) -> int:
     with open_backend(args) as (backend, settings):
         replies = Replies(backend, settings)
         try:
-            replies.run(_turns(args, replies), lambda _, text: print(text, end="", flush=True))
+            turns = _turns(args, replies, _Room(backend, args.max_tokens))
+            replies.run(turns, lambda _, text: print(text, end="", flush=True))
         except KeyboardInterrupt as error:
             if type(error) is not KeyboardInterrupt:
                 raise  # terminated
@@ -118,15 +129,46 @@ def _chat(args: argparse.Namespace) -> int:
     return 0
 
 
-def _turns(args: argparse.Namespace, replies: Replies) -> Iterator[Prompt]:
-    """Yield the conversation up to each message of the user."""
-    history = [{"role": "system", "content": args.system}] if args.system is not None else []
+def _turns(args: argparse.Namespace, replies: Replies, room: _Room) -> Iterator[Prompt]:
+    """Yield the conversation up to each message of the user, as much of it as fits."""
+    system = [{"role": "system", "content": args.system}] if args.system is not None else []
+    history: list[dict[str, str]] = []
     shown = "> " if sys.stdin.isatty() else ""
     while line := _message(shown):
-        history.append({"role": "user", "content": line})
-        yield list(history)
-        history.append({"role": "assistant", "content": replies.last_text})
+        kept = room.fit(system, [*history, {"role": "user", "content": line}])
+        if not kept:
+            continue
+        yield [*system, *kept]
+        history = [*kept, {"role": "assistant", "content": replies.last_text}]
         print(flush=True)
+
+
+class _Room:
+    """Keeps a conversation within the model's context; says once that turns are dropped."""
+
+    def __init__(self, backend: CheckedBackend, reply: int) -> None:
+        self._tokenizer, self._room = backend.tokenizer, backend.positions - reply
+        self._said = False
+
+    def fit(self, system: list[dict[str, str]], turns: list[dict[str, str]]) -> list[Any]:
+        """Return the last turns that fit, the first by the user; none if the last is too long."""
+        from cassandra_spec.drafting import encode_prompt
+
+        kept = turns
+        while (size := len(encode_prompt(self._tokenizer, [*system, *kept]))) > self._room:
+            if len(kept) == 1:
+                most = f"must be at most {self._room} tokens with the system message, not {size}"
+                _say(f"the message {most}: it is left out")
+                return []
+            kept = kept[2:]
+        if len(kept) < len(turns) and not self._said:
+            self._said = True
+            _say("the context is full: the oldest turns are left out from now on")
+        return kept
+
+
+def _say(line: str) -> None:
+    print(f"casspec: {line}", file=sys.stderr, flush=True)
 
 
 def _message(shown: str) -> str:
@@ -158,11 +200,15 @@ def _with_system(args: argparse.Namespace, prompt: str) -> Prompt:
 def _print_outcome(outcome: Generation, args: argparse.Namespace) -> None:
     """End the reply's line and print the figures, or print all as JSON; name the backend."""
     print(json.dumps(outcome.to_dict()) if args.json else "", flush=True)
+    if args.quiet:
+        return
     for choice, reason in args.reasons.items():
-        if reason:
-            print(f"casspec: {choice} was chosen: {reason}", file=sys.stderr)
-    if not args.json:
+        if reason and (args.json or args.figures):
+            _say(f"{choice} was chosen: {reason}")
+    if args.figures and not args.json:
         print_figures(outcome.report, _kv_text(args))
+    elif not args.json:
+        print_summary(outcome)
 
 
 def _kv_text(args: argparse.Namespace) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cassandra_spec.drafting.report import plan_shares
 from cassandra_spec.toolkit.tables import text_table
 
 if TYPE_CHECKING:
-    from cassandra_spec.drafting import NativeFigures, Report
+    from cassandra_spec.drafting import Generation, NativeFigures, Report
 
 
 class TextPrinter:
@@ -25,8 +26,57 @@ class TextPrinter:
         print(separator + text, end="", flush=True)
 
 
+_ENDS = {
+    "stop_token": "the model ended",
+    "stop_string": "a stop string ended",
+    "length": "--max-tokens ended",
+    "interrupted": "an interrupt ended",
+}
+
+
+def print_summary(outcome: Generation) -> None:
+    """Print at most six lines to standard error: what a person asks first."""
+    lines = "\n".join(f"  {line}" for line in _summary(outcome))
+    print(f"\n{lines}", file=sys.stderr)
+
+
+def _summary(outcome: Generation) -> Iterator[str]:
+    report, native = outcome.report, outcome.report.native
+    yield _count_line(outcome)
+    if native and native.tokens_per_second:
+        prompt = native.prompt_tokens_per_second
+        read = f", the prompt at {prompt:,.0f}" if prompt else ""
+        yield f"{native.tokens_per_second:.1f} tokens per second{read}"
+    if report.drafted:
+        yield (
+            f"accepted {report.accepted:,} of {report.drafted:,} drafted tokens"
+            f" ({report.acceptance_rate:.0%}), {report.tokens_per_verification:.2f} tokens per"
+            " verification"
+        )
+    if (traffic := report.traffic.get("all")) and traffic.plain_speedup and traffic.speedup:
+        plain = (
+            f"{traffic.plain_speedup:.2f} x fewer than without drafts, " if report.drafts else ""
+        )
+        yield f"bytes read: {plain}{traffic.speedup:.2f} x fewer than in BF16"
+    if native:
+        names = {"target": "target", "draft": "draft", "embedding": "embedding", "cache": "KV"}
+        sizes = (f"{name} {native.memory[kind] / 1e6:,.0f}" for kind, name in names.items())
+        yield f"memory in MB: {', '.join(sizes)}"
+    yield "all figures: --figures; none: --quiet"
+
+
+def _count_line(outcome: Generation) -> str:
+    """Return the number of tokens, and what ended the replies."""
+    report = outcome.report
+    replies = "" if report.replies == 1 else f"{report.replies:,} replies, "
+    ends = {reason: outcome.stop_reasons.count(reason) for reason in outcome.stop_reasons}
+    several = (lambda count: "it") if report.replies == 1 else "{:,} of them".format
+    told = ", ".join(f"{_ENDS[reason]} {several(count)}" for reason, count in ends.items())
+    return f"{replies}{report.tokens:,} tokens; {told}"
+
+
 def print_figures(report: Report, kv_format: str) -> None:
-    """Print the figures to standard error, so that the reply can be piped."""
+    """Print all figures to standard error, so that the reply can be piped."""
     rows = [
         ["replies, tokens", f"{report.replies:,}, {report.tokens:,}"],
         ["gamma, draft", f"{report.gamma}, {report.draft}"],

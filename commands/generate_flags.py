@@ -167,7 +167,6 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
 _NATIVE = "with --backend native, which decodes weights itself"
 _TORCH, _GREEDY = "with the torch backend", "without --temperature above 0"
 _LOOKUP = "with --draft lookup"
-_BATCH = "with --batch above 1"
 _DRAFT = ("--min-margin", *DRAFT_CACHE_FLAGS)
 _NATIVE_FLAGS = ("--threads", "--native-target", "--memory-limit")
 _KV = ("truncated", "fill", "group", "block", "order", "keep", "prune", "whole")
@@ -178,7 +177,6 @@ _IGNORED: tuple[flags.Ignored, ...] = (
     (tuple(f"--kv-{name}" for name in _KV), lambda args: args.kv == BF16, "without --kv"),
     (("--gamma", "--draft", *_DRAFT), lambda args: args.plain, "with --plain"),
     (("--draft", *_DRAFT), lambda args: args.gamma == 0, "with --gamma 0"),
-    (("--trace",), lambda args: args.batch > 1, _BATCH),
     (("--batch",), lambda args: args.backend == "torch" and args.batch > 1, _TORCH),
     (("--gamma", *_DRAFT), lambda args: args.draft == "none", "with --draft none"),
     ((*_DRAFT, *VIEW_FLAGS), lambda args: args.draft == "lookup", _LOOKUP),
@@ -255,7 +253,7 @@ def open_backend(args: argparse.Namespace) -> Iterator[tuple[CheckedBackend, Set
     args.reasons[f"the native target {args.native_target}"] = choose_target(args)
     settings, grammar = settings_of(args), grammar_of(args)
     with BACKENDS[args.backend](args.source, opening_of(args), settings) as backend:
-        if slow:
+        if slow and not getattr(args, "quiet", False):
             line = f"the torch backend was chosen, which is several times slower: {reason}"
             print(f"casspec: {line}", file=sys.stderr, flush=True)
         yield backend, with_grammar(settings, grammar, backend)
@@ -284,7 +282,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         min_margin=margin,
         levels=model_flags.levels_of(args),
         draft_cache=model_flags.draft_cache_of(args),
-        max_tokens=args.max_tokens,
+        max_tokens=args.max_tokens or 1,  # without a limit (serve) each request has its own
         stop_strings=tuple(args.stop),
         sampling=Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p),
         acceptance=args.acceptance,
@@ -320,10 +318,10 @@ def _hardware(source: Path) -> Format:
 
 
 def _key_values(args: argparse.Namespace) -> KeyValueFormat | None:
-    from cassandra_spec.model.speculative import KeyValueFormat
-
     if args.kv == BF16:
         return None
+    from cassandra_spec.model.speculative import KeyValueFormat  # takes seconds: torch
+
     return KeyValueFormat(
         format=dataclasses.replace(
             _hardware(args.source),

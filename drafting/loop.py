@@ -207,7 +207,7 @@ class Batch:
         tokens, over = sequence.take(part, result, self._runtime)
         if over:
             if stored := self._runtime.stored(part.slot):
-                _add_memory(sequence.counters, stored)
+                sequence.counters.add_stored(stored)
             self.release(part.slot)
         for place, token in enumerate(tokens, start=1):
             yield Emitted(part.slot, token, over and place == len(tokens))
@@ -259,7 +259,8 @@ class _Sequence:
 
     def take(self, part: Part, result: Result, runtime: Runtime) -> tuple[list[int], bool]:
         """Append the tokens of a round; return those that were emitted, and True at the end."""
-        self.counters.prompt_seconds += result.seconds * part.prompt
+        if part.prompt:
+            self.counters.add_prompt_seconds(result.seconds)
         if result.token is None:
             self.position += part.count
             return [], False
@@ -276,12 +277,6 @@ class _Sequence:
         self.tokens += emitted
         self.position += part.count - 1 + len(emitted)
         return emitted, over or len(self.tokens) == self._end
-
-
-def _add_memory(counters: Counters, stored: ReadBytes) -> None:
-    kv = counters.kv = counters.kv or KeyValueCounters()
-    kv.stored += stored.target
-    kv.stored_bf16 += stored.bf16
 
 
 def reply_rounds(

@@ -183,16 +183,14 @@ class Replies:
         try:
             while begun < len(prompts) or running:
                 while begun < len(prompts) and sequences.free:
-                    _, tokens = self._begin(prompts[begun])
-                    running[sequences.claim(tokens, self._settings)] = begun
+                    text, tokens = self._begin(prompts[begun])
+                    running[sequences.claim(tokens, self._settings, ends=text.add)] = begun
                     begun += 1
                 for emitted in sequences.step():
                     if emitted.error:
                         raise emitted.error
-                    if emitted.slot in running and self._take(running[emitted.slot], emitted):
+                    if emitted.ended:
                         del running[emitted.slot]
-                        if not emitted.ended:
-                            sequences.release(emitted.slot)
                 ready = min(running.values(), default=begun)
                 for number in range(shown, ready):
                     on_text(number, self._texts[number].new(last=True))
@@ -207,10 +205,6 @@ class Replies:
         self._texts.append(text)
         self._prompts.append(prompt)
         return text, encode_prompt(self._backend.tokenizer, prompt, raw=self._raw)
-
-    def _take(self, number: int, emitted: Emitted) -> bool:
-        """Append the next token of a reply; return True if the reply ends with it."""
-        return self._texts[number].add(emitted.token) or emitted.ended
 
     def generation(self) -> Generation:
         """Return the replies that have begun, and their metrics."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 import threading
@@ -48,19 +49,16 @@ def encode_prompt(
 ) -> list[int]:
     """Return the tokens of a prompt, in the chat template if the tokenizer has one.
 
-    ``turn`` selects what the template appends after the last message. ``tools`` are passed to the
-    template, which may ignore them. ``raw`` text is encoded without a template. Raises
-    :class:`CassandraError` if several messages have no template, or if the template fails or
-    exceeds its limits of time or text size.
+    ``raw`` text is encoded without a template; the rest is as for :func:`prompt_text`.
     """
     special = raw or not tokenizer.chat_template
-    text = _in_template(tokenizer, prompt, raw=raw, turn=turn, tools=tools)
+    text = prompt_text(tokenizer, prompt, raw=raw, turn=turn, tools=tools)
     return encode_text(tokenizer, text, special=special)
 
 
 def encode_opening(tokenizer: Any) -> list[int]:
     """Return the tokens before a user's words, at least one. Raises :class:`CassandraError`."""
-    before, mark, _ = _in_template(tokenizer, _MARK).partition(_MARK)
+    before, mark, _ = prompt_text(tokenizer, _MARK).partition(_MARK)
     if not mark:
         raise CassandraError("the chat template must have the prompt in its text, and has not")
     starts = (tokenizer.bos_token_id, tokenizer.eos_token_id)
@@ -77,14 +75,27 @@ def encode_text(tokenizer: Any, text: str, *, special: bool = True) -> list[int]
     return list(tokenizer(text, add_special_tokens=special).input_ids)
 
 
-def _in_template(
+def template_arguments(tokenizer: Any) -> frozenset[str]:
+    """Return the names that variables of a chat template cannot have."""
+    return frozenset(inspect.signature(tokenizer.apply_chat_template).parameters)
+
+
+def prompt_text(
     tokenizer: Any,
     prompt: Prompt,
     *,
     raw: bool = False,
     turn: Turn = "reply",
     tools: Sequence[Mapping[str, Any]] = (),
+    variables: Mapping[str, Any] | None = None,
 ) -> str:
+    """Return the text of a prompt, in the chat template if the tokenizer has one.
+
+    ``turn`` selects what the template appends after the last message. ``tools`` and ``variables``
+    are passed to the template, which may ignore them. Raises :class:`CassandraError` if several
+    messages have no template, or if the template fails or exceeds its limits of time or text size.
+    No variable may have a name of :func:`template_arguments`.
+    """
     chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     if raw or not tokenizer.chat_template:
         if len(chat) > 1:
@@ -97,10 +108,11 @@ def _in_template(
             tokenize=False,
             add_generation_prompt=request[1] == "reply",
             continue_final_message=request[1] == "continue",
+            **request[3],
         ),
-        [chat, turn, list(tools)],
+        asked := [chat, turn, list(tools), dict(variables or {})],
         seconds=TEMPLATE_SECONDS,
-        size=TEMPLATE_BYTES + 8 * len(json.dumps([chat, list(tools)])),
+        size=TEMPLATE_BYTES + 8 * len(json.dumps(asked)),
     )
 
 
@@ -160,8 +172,8 @@ class ReplyText:
     def __init__(self, tokenizer: Any, stop_strings: Sequence[str] = ()) -> None:
         self.tokens: list[int] = []
         self.stopped = False  # a stop string was completed
-        self._with_special = _Decoded(tokenizer, self.tokens, skip_special=False)
-        self._without_special = _Decoded(tokenizer, self.tokens, skip_special=True)
+        self._with_special = DecodedText(tokenizer, self.tokens, skip_special=False)
+        self._without_special = DecodedText(tokenizer, self.tokens, skip_special=True)
         self._stops = tuple(stop_strings)
         self._shown = 0  # characters returned by new()
 
@@ -199,7 +211,7 @@ class ReplyText:
         return len(text) - held
 
 
-class _Decoded:
+class DecodedText:
     """Text of a growing token list; only the last tokens are decoded again."""
 
     def __init__(self, tokenizer: Any, tokens: Sequence[int], *, skip_special: bool) -> None:

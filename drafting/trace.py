@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from cassandra_spec.drafting.counters import Counters, KeyValueCounters
+from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes
 from cassandra_spec.drafting.proposal import Outcome
 from cassandra_spec.drafting.report import Costs, traffic
 from cassandra_spec.drafting.text import ReplyText
@@ -45,6 +45,18 @@ class Trace(Counters):
         if self.total is not None:
             self.total.add_reply(prompt_tokens)
         self.traced.append(TracedRound(sources=(TARGET,)))
+
+    def add_prompt_seconds(self, seconds: float) -> None:
+        """Count the time of a pass over tokens of a prompt."""
+        super().add_prompt_seconds(seconds)
+        if self.total is not None:
+            self.total.add_prompt_seconds(seconds)
+
+    def add_stored(self, stored: ReadBytes) -> None:
+        """Count the memory of the reply's keys and values."""
+        super().add_stored(stored)
+        if self.total is not None:
+            self.total.add_stored(stored)
 
     def add_round(
         self, outcome: Outcome, *, position: int, tokens: int, kv: KeyValueCounters | None = None

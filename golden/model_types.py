@@ -74,10 +74,11 @@ class ModelType:
     class_name: str  # in transformers
 
     # GGUF files.
-    gguf: str | None = None  # general.architecture; None: transformers cannot read such files
+    gguf: str  # general.architecture
     gguf_layer: Mapping[str, str] = dataclasses.field(default_factory=lambda: _GGUF_LAYER)
     gguf_permuted: bool = False  # llama.cpp stores the rows of q and k in another order
     gguf_norm_offset: int = 0  # offset that llama.cpp adds to norm weights
+    gguf_27b: int | None = None  # layers of the size whose scores have another scale in llama.cpp
 
     # Entries of config.json.
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # as in transformers
@@ -103,6 +104,11 @@ class ModelType:
     def weights(self) -> tuple[str, ...]:
         """Names of the weights of each layer."""
         return tuple(f"{part}.weight" for part in self.gguf_layer.values())
+
+    @property
+    def all_biases(self) -> tuple[str, ...]:
+        """Names of the biases that each layer can have."""
+        return self.biases(dict.fromkeys(self.switched_biases, True))
 
     def biases(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the names of the biases of each layer for this config."""
@@ -185,6 +191,7 @@ MODEL_TYPES = (
         title="Gemma 2",
         class_name="Gemma2ForCausalLM",
         gguf="gemma2",
+        gguf_27b=46,
         gguf_layer={**_GGUF_LAYER, **_GGUF_GEMMA},
         gguf_norm_offset=1,
         switched_biases=_ATTENTION_BIAS,
@@ -202,6 +209,7 @@ MODEL_TYPES = (
         title="Gemma 3 (text)",
         class_name="Gemma3ForCausalLM",
         gguf="gemma3",
+        gguf_27b=62,
         gguf_layer={**_GGUF_LAYER, **_GGUF_HEAD_NORMS, **_GGUF_GEMMA},
         gguf_norm_offset=1,
         switched_biases=_ATTENTION_BIAS,
@@ -220,6 +228,8 @@ MODEL_TYPES = (
         name="granite",
         title="Granite",
         class_name="GraniteForCausalLM",
+        gguf="granite",
+        gguf_permuted=True,
         switched_biases={**_ATTENTION_BIAS, "mlp_bias": _BIASED_MLP},
         used=(
             *("attention_multiplier", "residual_multiplier", "embedding_multiplier"),
@@ -230,6 +240,7 @@ MODEL_TYPES = (
         name="olmo2",
         title="OLMo 2",
         class_name="Olmo2ForCausalLM",
+        gguf="olmo2",
         gguf_layer={**_GGUF_NORMS_AFTER, **_GGUF_HEAD_NORMS},
         switched_biases=_ATTENTION_BIAS,
         defaults={"rms_norm_eps": 1e-5},
@@ -239,19 +250,18 @@ MODEL_TYPES = (
 )
 
 
-def titles(*, gguf: bool) -> str:
-    """Return the titles of model types, as ``A, B or C``; ``gguf``: of those with GGUF files."""
-    *first, last = (each.title for each in MODEL_TYPES if each.gguf or not gguf)
+def titles() -> str:
+    """Return the titles of model types, as ``A, B or C``."""
+    *first, last = (each.title for each in MODEL_TYPES)
     return f"{', '.join(first)} or {last}"
 
 
 def find_model_type(value: Any, *, field: Literal["name", "gguf"], where: object) -> ModelType:
     """Return the model type whose ``field`` is ``value``; ``where`` appears in the error."""
-    known = [found for found in MODEL_TYPES if getattr(found, field) is not None]
-    for found in known:
+    for found in MODEL_TYPES:
         if getattr(found, field) == value:
             return found
-    names = ", ".join(getattr(each, field) for each in known)
+    names = ", ".join(getattr(each, field) for each in MODEL_TYPES)
     raise CassandraError(f"{where}: the architecture must be one of {names}, not {value!r}")
 
 

@@ -23,7 +23,6 @@ from cassandra_spec.drafting import (
 )
 from cassandra_spec.golden import CassandraError, Codec, Encoder
 from cassandra_spec.golden.model_config import read_config
-from cassandra_spec.model.baking import open_table
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.native.chains import rejecting_rounds
@@ -126,6 +125,8 @@ def _chunk_sealer(opening: Opening) -> ChunkSealer | None:
 
 
 def _table(source: Path, opening: Opening) -> NgramTable | None:
+    from cassandra_spec.model.baking import open_table
+
     return open_table(opening.table, source) if opening.table else None
 
 

@@ -6,6 +6,7 @@ checked against its ranges and the tensors of the model before it is used.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,23 @@ def load_config(directory: Path, tensors: Collection[str]) -> Any:
 
 
 def load_tokenizer(directory: str | Path) -> Any:
-    """Load the tokenizer of a directory."""
+    """Load the tokenizer of a directory, without transformers where that is possible.
+
+    A line on standard error says why transformers reads it, if it does.
+    """
+    from cassandra_spec.model.tokenizer import UnreadableError, read_tokenizer
+
+    try:
+        return read_tokenizer(Path(directory))
+    except UnreadableError as reason:
+        tokenizer = load_transformers_tokenizer(directory)
+        line = f"casspec: transformers reads the tokenizer of {directory}: {reason}"
+        print(line, file=sys.stderr, flush=True)
+        return tokenizer
+
+
+def load_transformers_tokenizer(directory: str | Path) -> Any:
+    """Load the tokenizer of a directory as an object of transformers."""
     from transformers import AutoTokenizer  # slow to import
 
     return AutoTokenizer.from_pretrained(directory, **DATA_ONLY)

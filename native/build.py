@@ -28,9 +28,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -45,7 +46,7 @@ class NativeError(CassandraError):
 SOURCES = Path(__file__).resolve().parent / "src"
 LIBRARY = "libcassandra.so"
 _CHECKOUT = SOURCES.parents[1]
-_JOBS = 2
+_NAMED = 4  # sources that a line names, more are counted
 
 _COMMON = (
     "-std=c++17 -fPIC -fvisibility=hidden -ffp-contract=off -pthread -Wall -Wextra -Werror=vla"
@@ -161,6 +162,32 @@ def find_toolchain() -> Toolchain:
         f"the native library needs a C++ compiler, and {wanted} is not on PATH: install g++, or set"
         " CXX"
     )
+
+
+@cache
+def _macros(command: tuple[str, ...], flags: tuple[str, ...]) -> frozenset[str] | None:
+    """Return the names of the macros that a compiler defines; None if it refuses the flags."""
+    run = _run([*command, *flags, "-dM", "-E", "-x", "c++", os.devnull])
+    return None if run.returncode else frozenset(re.findall(r"^#define (\w+)", run.stdout, re.M))
+
+
+def for_this_machine(toolchain: Toolchain) -> Toolchain:
+    """Return the toolchain with only the instruction sets that this machine has.
+
+    A library that is compiled at its first use runs here, and half of its compile time may be for
+    other processors. A compiler that does not know the machine keeps all. AMX is looked for when
+    the library runs.
+    """
+    here = _macros(toolchain.command, ("-march=native",))
+    if here is None:
+        return toolchain
+    plain = _macros(toolchain.command, ()) or frozenset()
+    lacking = {
+        isa: (_macros(toolchain.command, ISA_FLAGS[isa]) or frozenset()) - plain - here
+        for isa in toolchain.isas
+    }
+    has = [isa for isa, names in lacking.items() if all(name.startswith("__AMX") for name in names)]
+    return replace(toolchain, isas=tuple(has))
 
 
 def find_cross_toolchain(machine: str) -> Toolchain:
@@ -309,17 +336,43 @@ def _compile_missing(
     missing = [unit for unit in units if not _is_whole(objects / unit.object)]
     if not missing:
         return
-    names = ", ".join(dict.fromkeys(unit.source for unit in missing))
-    command = shlex.join(toolchain.command)
-    message = f"native: compiling {names} with {command} (once; kept in {objects.parent})"
-    if _on_terminal():
-        print(message, file=sys.stderr, flush=True)
+    missing.sort(key=lambda unit: _work(unit, texts), reverse=True)
+    progress = _Progress(missing, toolchain, objects.parent)
     with tempfile.TemporaryDirectory(dir=objects) as folder:
         write_sources(texts, Path(folder))
-        with ThreadPoolExecutor(_JOBS) as pool:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             jobs = [pool.submit(_compile, u, objects, toolchain, Path(folder)) for u in missing]
-            for job in jobs:
+            for job in as_completed(jobs):
                 job.result()
+                progress.count()
+
+
+def _work(unit: Unit, texts: dict[str, str]) -> int:
+    """Estimate the time to compile a unit: kernels for more capable processors take longer."""
+    size = sum(len(texts[name]) for name in _closure(unit.source, texts))
+    return size * len(unit.flags)
+
+
+class _Progress:
+    """Lines on a terminal: what is compiled, and how many units are done after how long."""
+
+    def __init__(self, units: list[Unit], toolchain: Toolchain, folder: Path) -> None:
+        self._done, self._all, self._begun = 0, len(units), time.monotonic()
+        sources = list(dict.fromkeys(unit.source for unit in units))
+        names = ", ".join(sources) if len(sources) <= _NAMED else f"{len(sources)} files"
+        command = shlex.join(toolchain.command)
+        self._print(f"native: compiling {names} with {command} (once; kept in {folder})\n")
+
+    def count(self) -> None:
+        """Count one unit as compiled."""
+        self._done += 1
+        seconds = time.monotonic() - self._begun
+        end = "\n" if self._done == self._all else ""
+        self._print(f"\rnative: {self._done} of {self._all} compiled, {seconds:.0f} s{end}")
+
+    def _print(self, text: str) -> None:
+        if _on_terminal():
+            print(text, end="", file=sys.stderr, flush=True)
 
 
 def _link(
@@ -350,13 +403,14 @@ def build_library(
     Args:
         sanitize: build with AddressSanitizer and UndefinedBehaviorSanitizer.
         folder: cache of objects and libraries; by default :func:`cache_folder`.
-        toolchain: compiler, also for another machine; by default :func:`find_toolchain`.
+        toolchain: compiler, also for another machine; by default :func:`find_toolchain` with the
+            instruction sets of this one.
 
     Raises:
         NativeError: no compiler is found, it rejects the sources, or others can write the library.
         OSError: the folder cannot be written.
     """
-    toolchain = toolchain or find_toolchain()
+    toolchain = toolchain or for_this_machine(find_toolchain())
     texts = read_sources()
     units = compilations(texts, toolchain, sanitize)
     root = cache_folder() if folder is None else folder

@@ -94,7 +94,7 @@ def _library() -> ctypes.CDLL:
     signatures = {
         "decode": (
             number,
-            (params, *regions, size, size, size, number, array, ctypes.POINTER(size)),
+            (params, *regions, size, size, size, number, number, array, ctypes.POINTER(size)),
         ),
         "encode": (done, (params, array, array, array, size, number, *([array] * 5))),
         "encode_room": (None, (params, size, array)),
@@ -112,7 +112,7 @@ def _optional(name: str, array: NDArray[Any] | None, dtype: DTypeLike, size: int
 # ---- decoding -----------------------------------------------------------------------------------
 
 
-def _decode(packed: Packed, target: bool, first: int, last: int) -> Values:
+def _decode(packed: Packed, target: bool, first: int, last: int, threads: int = 1) -> Values:
     """Decode the segments from ``first`` to ``last``."""
     format = packed.format
     start = min(first * format.segment, packed.count)
@@ -126,7 +126,7 @@ def _decode(packed: Packed, target: bool, first: int, last: int) -> Values:
         *(pointer("speculation", speculation, np.uint8, speculation.size), speculation.size),
         *(pointer("verification", verification, np.uint8, verification.size), verification.size),
         pointer("directory", directory, np.uint32, len(directory), len(DIRECTORY_FIELDS)),
-        *(first, last, packed.count, int(target)),
+        *(first, last, packed.count, int(target), max(min(threads, last - first), 1)),
         pointer("result", result, np.uint16, result.size, writable=True),
         ctypes.byref(failed),
     )
@@ -146,10 +146,10 @@ def _worded(packed: Packed, segment: int, target: bool, cause: str) -> DecodeErr
     return DecodeError(cause, segment, "only native code finds an error: please report this")
 
 
-def _decode_all(packed: Packed, target: bool) -> Values:
+def _decode_all(packed: Packed, target: bool, threads: int) -> Values:
     check_packed(packed)
     whole, error = whole_segments(packed, target)
-    values = _decode(packed, target, 0, whole)
+    values = _decode(packed, target, 0, whole, threads)
     if error is not None:
         raise error
     return values
@@ -248,19 +248,21 @@ class NativeCodec:
     Every method takes, returns and raises the same as the function of that name in
     :mod:`cassandra_spec.golden`.
 
-    The constructor raises :class:`native.NativeError` if the library is not available.
+    ``threads`` share the decoding of a whole tensor. The constructor raises
+    :class:`native.NativeError` if the library is not available.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 1) -> None:
+        self._threads = threads
         _library()
 
     def decode_draft(self, packed: Packed) -> Values:
         """Return draft values, uint16 [count]; read only speculation data."""
-        return _decode_all(packed, False)
+        return _decode_all(packed, False, self._threads)
 
     def decode_target(self, packed: Packed) -> Values:
         """Return target values, uint16 [count]."""
-        return _decode_all(packed, True)
+        return _decode_all(packed, True, self._threads)
 
     def decode_draft_segment(self, packed: Packed, index: int) -> Values:
         """Return the draft values of one segment; read no other segment."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from cassandra_spec.serve.logprobs import TokenTexts
 from cassandra_spec.serve.scheduler import Event
+from cassandra_spec.serve.structured import NO_PLAN, Plan
 from cassandra_spec.serve.tool_calls import CallFormat, CallText
 
 DONE = b"data: [DONE]\n\n"
@@ -21,7 +22,8 @@ class Answer:
 
     ``prompts`` are the tokens of each prompt; each prompt has ``n`` replies. ``echoes`` are texts
     before the replies of each prompt; ``texts`` decodes scored tokens. ``calls`` is the form of
-    function calls in replies, if any.
+    function calls in replies, if any; ``plan`` is checked at the end of each reply. With
+    ``old_calls`` a call is a ``function_call``.
     """
 
     def __init__(
@@ -35,6 +37,8 @@ class Answer:
         echoes: Sequence[str] = (),
         texts: TokenTexts | None = None,
         calls: CallFormat | None = None,
+        plan: Plan = NO_PLAN,
+        old_calls: bool = False,
     ) -> None:
         self._chat = kind == "chat"
         self._head = {
@@ -48,7 +52,13 @@ class Answer:
         self._replies = n * len(prompts)
         self._texts = texts
         self._calls = [CallText(calls) for _ in range(self._replies)] if calls else []
-        self._offsets = [0] * self._replies  # characters of scored tokens so far
+        self._old_calls = old_calls
+        self._plan, self._contents = plan, [""] * self._replies
+        self._places = [
+            texts.places(self._echoes.get(at, ""), len(prompts[at // n]) if echoes else 0)
+            for at in range(self._replies)
+            if texts and not self._chat
+        ]
 
     def whole(self, events: Sequence[Event]) -> dict[str, Any]:
         """Return the response body of replies that were not streamed."""
@@ -57,7 +67,7 @@ class Answer:
             text = self._echoes.get(index, "") + event.text
             message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
             if calls := self._bodies(index):
-                message |= {"tool_calls": calls, "content": text or None}
+                message |= {**calls, "content": text or None}
             content = {"message": message} if self._chat else {"text": text}
             scores = self._scores(index, event)
             choices.append(_choice(index, content, event.finish_reason, scores))
@@ -80,26 +90,37 @@ class Answer:
             return data + self._piece(index, text, usage, reason, scores)
         if event.text or event.scores:
             data += self._piece(index, {"content": event.text}, usage, scores=scores)
-        if calls := self._bodies(index):
-            numbered = [{"index": at, **call} for at, call in enumerate(calls)]
-            data += self._piece(index, {"tool_calls": numbered}, usage)
+        if calls := self._bodies(index, numbered=True):
+            data += self._piece(index, calls, usage)
         return data + self._piece(index, {}, usage, reason) if reason else data
 
     def _without_calls(self, index: int, event: Event) -> Event:
-        return without_calls(event, self._calls[index]) if self._calls else event
+        """Return an event without the text of calls. Raises :class:`ApiError` after a bad reply."""
+        calls = self._calls[index] if self._calls else None
+        event = without_calls(event, calls) if calls else event
+        if self._old_calls and event.finish_reason == "tool_calls":
+            event = dataclasses.replace(event, finish_reason="function_call")
+        if self._plan.checks:
+            self._contents[index] += event.text
+            if event.finish_reason not in ("", "length"):
+                self._plan.check(self._contents[index], calls.calls if calls else ())
+        return event
 
-    def _bodies(self, index: int) -> list[dict[str, Any]]:
-        """Return the calls of a reply that has ended."""
-        return [call.body for call in self._calls[index].calls] if self._calls else []
+    def _bodies(self, index: int, *, numbered: bool = False) -> dict[str, Any]:
+        """Return the fields with the calls of a reply that has ended, if it has some."""
+        bodies = [call.body for call in self._calls[index].calls] if self._calls else []
+        if bodies and self._old_calls:
+            return {"function_call": bodies[0]["function"]}
+        calls = [{"index": at, **call} if numbered else call for at, call in enumerate(bodies)]
+        return {"tool_calls": calls} if calls else {}
 
     def _scores(self, index: int, event: Event) -> dict[str, Any] | None:
         if self._texts is None:
             return None
         if self._chat:
             return self._texts.chat(event.scores)
-        scores = self._texts.completion(event.scores, self._offsets[index])
-        self._offsets[index] += sum(map(len, scores["tokens"]))
-        return scores
+        places = self._places[index].add(event)
+        return {**self._texts.completion(event.scores), "text_offset": places}
 
     def _trace(self, event: Event, usage: bool) -> bytes:
         """Return the round of a traced event: a body without choices, like that of the usage."""
@@ -150,7 +171,7 @@ def without_calls(event: Event, calls: CallText) -> Event:
     """Return the event of a reply without the text of its calls, which ``calls`` takes."""
     reason = event.finish_reason
     content = calls.add(event.text, last=bool(reason))
-    reason = "tool_calls" if calls.calls else reason
+    reason = "tool_calls" if calls.calls and reason == "stop" else reason
     return dataclasses.replace(event, text=content, finish_reason=reason)
 
 

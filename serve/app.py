@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import hmac
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fastapi import Depends, FastAPI, Request
@@ -21,20 +21,36 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from cassandra_spec.drafting import Prompt, Sampling, Settings, encode_prompt
-from cassandra_spec.drafting.grammar import Grammar, GrammarCompiler
+from cassandra_spec.drafting.grammar import Grammar, GrammarCompiler, GrammarText
+from cassandra_spec.drafting.text import encode_text, prompt_text, template_arguments
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.serve.answers import Answer
 from cassandra_spec.serve.errors import ApiError, busy
+from cassandra_spec.serve.log import Line, RequestLog, line_of
 from cassandra_spec.serve.logprobs import TokenTexts
 from cassandra_spec.serve.metrics import Metrics
+from cassandra_spec.serve.processors import NoEnd
 from cassandra_spec.serve.requests import ChatRequest, CompletionRequest, read_request
 from cassandra_spec.serve.responses import ResponseAnswer, ResponsesRequest
 from cassandra_spec.serve.scheduler import BusyError, Event, Job, Scheduler
-from cassandra_spec.serve.structured import grammar_text
-from cassandra_spec.serve.tool_calls import CallFormat, call_format, with_tools
+from cassandra_spec.serve.structured import Plan, plan_reply, why_unfit
+from cassandra_spec.serve.tokens import (
+    DetokenizeRequest,
+    TokenizeRequest,
+    detokenize,
+    tokenize,
+)
+from cassandra_spec.serve.tool_calls import (
+    CallFormat,
+    call_format,
+    render,
+    schema_text,
+    with_tools,
+)
 from cassandra_spec.toolkit.trace_page import live_page
 
 _Generation = ChatRequest | CompletionRequest
+_Messages = Sequence[Mapping[str, Any]]
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 """Host names that are always accepted."""
@@ -53,10 +69,11 @@ class Served:
     tokenizer: Any  # used by the application only, one thread at a time
     vocabulary: int
     context: int  # positions of prompt and reply
-    settings: Settings  # of greedy replies, with the model's stop tokens
+    settings: Settings  # of replies, with the model's stop tokens
     temperature: float  # of requests without one
     max_tokens: int  # length limit of a reply
     max_body: int  # size limit of a request in bytes
+    log: Callable[[str], object] = lambda line: None  # takes one line for each request
     api_key: str = ""  # required of clients; empty: not required
     hosts: tuple[str, ...] = ()  # accepted host names besides those of localhost
     origins: tuple[str, ...] = ()  # origins of web pages that may send requests
@@ -71,6 +88,7 @@ def make_app(served: Served, scheduler: Scheduler, metrics: Metrics) -> FastAPI:
     app.add_exception_handler(ClientDisconnect, _answer_error)
     app.add_exception_handler(Exception, _answer_error)
     _add_host_checks(app, served)
+    app.add_middleware(RequestLog, write=served.log)
     replies = _Replies(served, scheduler)
     page = live_page(keyed=bool(served.api_key), max_tokens=served.max_tokens)
     shown = (
@@ -89,26 +107,22 @@ def make_app(served: Served, scheduler: Scheduler, metrics: Metrics) -> FastAPI:
         html, headers = shown
         return HTMLResponse(html, headers=headers)
 
+    @app.post("/chat/completions", dependencies=keyed)
     @app.post("/v1/chat/completions", dependencies=keyed)
     async def chat(request: Request) -> Response:
         return await replies.answer(request, ChatRequest)
 
+    @app.post("/completions", dependencies=keyed)
     @app.post("/v1/completions", dependencies=keyed)
     async def complete(request: Request) -> Response:
         return await replies.answer(request, CompletionRequest)
 
+    @app.post("/responses", dependencies=keyed)
     @app.post("/v1/responses", dependencies=keyed)
     async def respond(request: Request) -> Response:
         return await replies.answer(request, ResponsesRequest)
 
-    @app.get("/v1/models", dependencies=keyed)
-    async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [_model(served)]}
-
-    @app.get("/v1/models/{name:path}", dependencies=keyed)
-    async def model(name: str) -> dict[str, Any]:
-        _require_model(served, name)
-        return _model(served)
+    _add_facts(app, served, replies, keyed)
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -121,6 +135,32 @@ def make_app(served: Served, scheduler: Scheduler, metrics: Metrics) -> FastAPI:
         return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     return app
+
+
+def _add_facts(app: FastAPI, served: Served, replies: _Replies, keyed: Sequence[Any]) -> None:
+    """Add what clients ask about the model: its name, its context and its tokens."""
+
+    @app.post("/tokenize", dependencies=keyed)
+    async def tokens_of(request: Request) -> Response:
+        asked = read_request(TokenizeRequest, await _read_body(request, served.max_body))
+        return JSONResponse(await replies.with_tokenizer(functools.partial(tokenize, asked)))
+
+    @app.post("/detokenize", dependencies=keyed)
+    async def text_of(request: Request) -> Response:
+        asked = read_request(DetokenizeRequest, await _read_body(request, served.max_body))
+        read = functools.partial(detokenize, asked, vocabulary=served.vocabulary)
+        return JSONResponse(await replies.with_tokenizer(read))
+
+    @app.get("/models", dependencies=keyed)
+    @app.get("/v1/models", dependencies=keyed)
+    async def models() -> dict[str, Any]:
+        return {"object": "list", "data": [_model(served)]}
+
+    @app.get("/models/{name:path}", dependencies=keyed)
+    @app.get("/v1/models/{name:path}", dependencies=keyed)
+    async def model(name: str) -> dict[str, Any]:
+        _require_model(served, name)
+        return _model(served)
 
 
 def _add_host_checks(app: FastAPI, served: Served) -> None:
@@ -141,7 +181,8 @@ def _add_host_checks(app: FastAPI, served: Served) -> None:
 
 def _model(served: Served) -> dict[str, Any]:
     fields = {"id": served.name, "created": served.created, "max_model_len": served.context}
-    return {**fields, "object": "model", "owned_by": "cassandra"}
+    meta = {"n_ctx": served.context, "n_vocab": served.vocabulary}  # as llama-server has them
+    return {**fields, "object": "model", "owned_by": "cassandra", "meta": meta}
 
 
 def _require_model(served: Served, name: str) -> None:
@@ -163,11 +204,14 @@ def _key_check(key: str) -> Callable[[Request], Awaitable[None]]:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
-        return Response(status_code=400)  # the client has disconnected
+        line_of(request).reason = "the client has disconnected"
+        return Response(status_code=400)
     if isinstance(error, HTTPException):
         message = f"{request.method} {request.url.path}: {error.detail}"
         error = ApiError(error.status_code, message, headers=error.headers)
-    return _as_api_error(error).response
+    error = _as_api_error(error)
+    line_of(request).reason = error.message
+    return error.response
 
 
 def _as_api_error(error: BaseException) -> ApiError:
@@ -197,34 +241,59 @@ class _Replies:
         self, request: Request, kind: type[_Generation] | type[ResponsesRequest]
     ) -> Response:
         """Answer a request, whole or as a stream."""
+        line = line_of(request)
         self._scheduler.require_room(self._arriving)
         self._arriving += 1
         try:
             read = read_request(kind, await _read_body(request, self._served.max_body))
+            line.ignored = read.ignored
             body = read.chat if isinstance(read, ResponsesRequest) else read
-            _require_model(self._served, body.model)
+            plan = self._plan(body)
             prompts, echoes = await asyncio.to_thread(self._encode, body)
-            grammars = await asyncio.to_thread(self._compile, body)
+            grammars = await asyncio.to_thread(self._compile, body, plan)
         finally:
             self._arriving -= 1
         answer = (
-            ResponseAnswer(read, len(prompts[0]), calls=self._calls_of(body))
+            self._response(read, prompts, plan)
             if isinstance(read, ResponsesRequest)
-            else self._answer(read, prompts, echoes)
+            else self._answer(read, prompts, echoes, plan)
         )
+        line.prompt = sum(map(len, prompts))
         replies = self._begin(body, prompts, grammars)
+        replies.ended = line.events
         try:
             if not body.stream:
                 return JSONResponse(answer.whole(await _unless_gone(request, replies.whole())))
             first = await _unless_gone(request, replies.event())
             usage = body.stream_options.include_usage
-            return _Stream(replies, _pieces(replies, first, answer, usage=usage))
+            return _Stream(replies, _pieces(replies, first, answer, line, usage=usage))
         except BaseException:
             replies.cancel()
             raise
 
+    def _response(
+        self, asked: ResponsesRequest, prompts: Sequence[Sequence[int]], plan: Plan
+    ) -> ResponseAnswer:
+        calls = self._calls_of(asked.chat)
+        return ResponseAnswer(
+            asked, len(prompts[0]), model=self._served.name, calls=calls, plan=plan
+        )
+
+    async def with_tokenizer(self, read: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        """Return what ``read`` returns for the tokenizer, in a thread."""
+
+        def locked() -> dict[str, Any]:
+            with self._encoding:
+                return read(self._served.tokenizer)
+
+        return await asyncio.to_thread(locked)
+
     def _answer(
-        self, body: _Generation, prompts: Sequence[Sequence[int]], echoes: Sequence[str]
+        self,
+        body: _Generation,
+        prompts: Sequence[Sequence[int]],
+        echoes: Sequence[str],
+        plan: Plan,
     ) -> Answer:
         return Answer(
             body.kind,
@@ -235,6 +304,8 @@ class _Replies:
             echoes=echoes,
             texts=None if body.scored is None else self._texts,
             calls=self._calls_of(body),
+            plan=plan,
+            old_calls=body.old_calls,
         )
 
     def _calls_of(self, body: _Generation) -> CallFormat | None:
@@ -270,7 +341,7 @@ class _Replies:
             tools = [tool.model_dump() for tool in body.callable]
             chat = with_tools(body.messages_of_template, tools, self._calls)
             shown = {"turn": body.turn, "tools": tools if self._calls.in_template else []}
-            return [self._encode_text(body.name_of("messages"), chat, **shown)], []
+            return [self._encode_chat(body, chat, **shown)], []
         prompts = [self._encode_one(each) for each in body.prompt]
         return prompts, self._echoes(body, prompts) if body.echo else []
 
@@ -290,72 +361,136 @@ class _Replies:
                 for each, tokens in zip(body.prompt, prompts, strict=True)
             ]
 
+    def _encode_chat(self, body: ChatRequest, chat: _Messages, **shown: Any) -> Sequence[int]:
+        tokenizer = self._served.tokenizer
+        if taken := template_arguments(tokenizer) & body.variables.keys():
+            message = (
+                f"chat_template_kwargs must not have {min(taken)}, which has a meaning already"
+            )
+            raise ApiError(400, message, param="chat_template_kwargs", code="invalid_value")
+
+        def in_template(messages: _Messages) -> str:
+            return prompt_text(tokenizer, messages, variables=body.variables, **shown)
+
+        def encode() -> Sequence[int]:
+            text = render(chat, in_template)
+            return encode_text(tokenizer, text, special=not tokenizer.chat_template)
+
+        return self._encoded(body.name_of("messages"), encode)
+
     def _encode_text(self, param: str, prompt: Prompt, **ways: Any) -> Sequence[int]:
+        return self._encoded(param, lambda: encode_prompt(self._served.tokenizer, prompt, **ways))
+
+    def _encoded(self, param: str, encode: Callable[[], Sequence[int]]) -> Sequence[int]:
+        """Return at least one token; errors name the field ``param``."""
         try:
             with self._encoding:
-                tokens = encode_prompt(self._served.tokenizer, prompt, **ways)
+                tokens = encode()
             if not tokens:
                 raise CassandraError(f"{param} must have at least one token")
             return tokens
         except CassandraError as error:
             raise ApiError(400, str(error), param=param, code="invalid_value") from error
 
-    def _compile(self, body: _Generation) -> Sequence[Grammar]:
+    def _plan(self, body: _Generation) -> Plan:
+        """Return what a reply must match."""
+        tools = body if isinstance(body, ChatRequest) else None
+        name = body.name_of("response_format")
+        return plan_reply(body.response_format, tools, self._calls, name)
+
+    def _compile(self, body: _Generation, plan: Plan) -> Sequence[Grammar]:
         """Compile the grammar of a request, if it has one.
 
         Runs in a thread, because it can be slow.
         """
-        tools = body if isinstance(body, ChatRequest) else None
-        param = "tools" if tools and tools.callable else body.name_of("response_format")
+        if plan.grammar is None:
+            return []
+        tools = body if isinstance(body, ChatRequest) and body.callable else None
+        param = "tools" if tools else body.name_of("response_format")
         try:
-            text = grammar_text(body.response_format, tools, self._calls)
-            return [self._grammars.compile(text)] if text else []
+            return [self._grammars.compile(plan.grammar)]
         except CassandraError as error:
-            message = f"{param}: {error}"
+            unfit = why_unfit(body.response_format, tools, self._why_not)
+            message = f"{param}: {': '.join(unfit) if unfit else error}"
             raise ApiError(400, message, param=param, code="invalid_value") from error
+
+    def _why_not(self, schema: Any) -> str:
+        """Return why a schema does not compile, or an empty text."""
+        try:
+            self._grammars.compile(GrammarText(syntax="json_schema", text=schema_text(schema)))
+        except CassandraError as error:
+            return str(error)
+        return ""
 
     def _settings(
         self, body: _Generation, prompt: int, number: int, grammars: Sequence[Grammar]
     ) -> Settings:
         """Return the settings of reply ``number`` to a prompt."""
         served = self._served
-        biased = max(map(int, body.logit_bias), default=0)
-        if biased >= served.vocabulary:
-            message = f"logit_bias must have tokens below {served.vocabulary}, not {biased}"
-            raise ApiError(400, message, param="logit_bias", code="invalid_value")
+        for name, tokens in (
+            ("logit_bias", map(int, body.logit_bias)),
+            ("stop_token_ids", iter(body.stop_token_ids)),
+        ):
+            _require_known(name, tokens, served.vocabulary)
         settings = dataclasses.replace(
             served.settings,
             max_tokens=self._token_limit(body, prompt),
             stop_strings=tuple(body.stop),
-            processors=(*body.processors, *grammars),
+            stop_tokens=served.settings.stop_tokens | set(body.stop_token_ids),
+            processors=(*body.processors, *self._endless(body, grammars), *grammars),
             logprobs=body.scored,
             prompt_logprobs=body.echoed and body.scored is not None,
         )
+        if body.plain:
+            settings = dataclasses.replace(settings, gamma=0)
         temperature = served.temperature if body.temperature is None else body.temperature
+        body.check_samplers(temperature)
         if not temperature:
-            return dataclasses.replace(settings, gamma=0) if body.plain else settings
-        sampling = Sampling(temperature=temperature, top_p=body.top_p, min_p=body.min_p)
+            return settings
+        top_k = body.top_k if body.top_k > 0 else None
+        sampling = Sampling(
+            temperature=temperature, top_k=top_k, top_p=body.top_p, min_p=body.min_p
+        )
         seed = None if body.seed is None else (body.seed + number) % 2**64
-        return dataclasses.replace(settings, gamma=0, sampling=sampling, seed=seed)
+        return dataclasses.replace(settings, sampling=sampling, seed=seed)
+
+    def _endless(self, body: _Generation, grammars: Sequence[Grammar]) -> Iterator[NoEnd]:
+        """Yield what forbids an early end of a reply."""
+        name = "ignore_eos" if body.ignore_eos else "min_tokens" if body.min_tokens else ""
+        if not name:
+            return
+        if grammars or body.stop:
+            other = "a format or tools" if grammars else "stop"
+            message = f"{name} must not be given with {other}, which may end a reply"
+            raise ApiError(400, message, param=name, code="invalid_value")
+        stops = self._served.settings.stop_tokens
+        if not body.ignore_eos:
+            stops |= set(body.stop_token_ids)
+        yield NoEnd(tokens=stops, count=None if body.ignore_eos else body.min_tokens)
 
     def _token_limit(self, body: _Generation, prompt: int) -> int:
-        """Return the token limit of a reply; a request for 0 tokens generates one."""
+        """Return the token limit of a reply: at most what fits; for 0 tokens one is generated."""
         served, room = self._served, self._served.context - prompt
-        limit = body.token_limit
-        if limit is None:
-            limit = min(served.max_tokens, body.default_tokens, room)
-        limit = max(limit, 1)
-        if limit > served.max_tokens:
-            name = body.name_of("max_tokens")
-            message = f"{name} must be at most {served.max_tokens}, not {limit}"
-            raise ApiError(400, message, param=name, code="invalid_value")
-        if limit > room:
+        if room < 1:
             message = (
-                f"prompt and reply must fit the model's {served.context} positions, not need "
-                f"{prompt} for the prompt and {limit} for the reply"
+                f"prompt must leave room for a reply within the model's {served.context} positions,"
+                f" not have {prompt} tokens"
             )
             raise ApiError(400, message, code="context_length_exceeded")
+        asked = body.default_tokens if body.token_limit is None else body.token_limit
+        limit = max(min(asked, served.max_tokens, room), 1)
+        if body.min_tokens > limit:
+            message = f"min_tokens must be at most {limit} here, not {body.min_tokens}"
+            raise ApiError(400, message, param="min_tokens", code="invalid_value")
         return limit
+
+
+def _require_known(name: str, tokens: Iterator[int], vocabulary: int) -> None:
+    """Raise :class:`ApiError` unless the model has all tokens of a field."""
+    largest = max(tokens, default=0)
+    if largest >= vocabulary:
+        message = f"{name} must have tokens below {vocabulary}, not {largest}"
+        raise ApiError(400, message, param=name, code="invalid_value")
 
 
 class _Jobs:
@@ -375,6 +510,7 @@ class _Jobs:
         loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
         self._silent, self.count = silent, len(body)
+        self.ended: list[Event] = []  # the last events of replies so far
         self._jobs: list[Job] = []
 
         def deliver(index: int, event: Event) -> None:
@@ -397,6 +533,8 @@ class _Jobs:
     async def event(self) -> tuple[int, Event]:
         """Return the number of a reply and its next event. Raises the error of a failed reply."""
         index, event = await self._events.get()
+        if event.finish_reason or event.error:
+            self.ended.append(event)
         if event.error is not None:
             raise _as_api_error(event.error)
         if self._silent:
@@ -412,7 +550,12 @@ class _Jobs:
 
 
 async def _pieces(
-    replies: _Jobs, first: tuple[int, Event], answer: Answer | ResponseAnswer, *, usage: bool
+    replies: _Jobs,
+    first: tuple[int, Event],
+    answer: Answer | ResponseAnswer,
+    line: Line,
+    *,
+    usage: bool,
 ) -> AsyncIterator[bytes]:
     """Stream replies, from the first event on."""
     yield answer.first(usage=usage)
@@ -426,6 +569,7 @@ async def _pieces(
                 break
             index, event = await replies.event()
     except ApiError as error:
+        line.reason = error.message
         yield answer.failed(error.body)
     else:
         yield answer.end([event for _, event in sorted(last.items())], usage=usage)

@@ -2,50 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     ValidationError,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 from pydantic_core import from_json
 
 from cassandra_spec.drafting import Bias, Penalties, Processor, Turn
 from cassandra_spec.serve.errors import ApiError
-from cassandra_spec.serve.structured import Format, MessageCall, TextFormat, ToolFields
+from cassandra_spec.serve.fields import (
+    NEUTRAL,
+    SAMPLERS,
+    rename,
+    require_neutral,
+    take_formats,
+    take_functions,
+    take_ignored,
+    take_neutral,
+    take_samplers,
+    without_null,
+)
+from cassandra_spec.serve.messages import Message
+from cassandra_spec.serve.processors import RecentPenalty
+from cassandra_spec.serve.structured import Format, TextFormat, ToolFields
 
-MAX_STOPS = 4
+MAX_STOPS = 64
 _LONGEST_STOP = 256  # characters
 MAX_CHOICES = 128
 MAX_BIASED = 1024  # tokens
 MAX_LOGPROBS = 20
 _MAX_INT = 2**31 - 1
-
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "best_of": (1,),
-    "top_logprobs": (0,),
-    **dict.fromkeys(("echo", "store"), (False,)),
-    **dict.fromkeys(("tools", "functions"), ([],)),
-    **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
-    "parallel_tool_calls": (False, True),
-    "suffix": ("",),
-    "response_format": ({"type": "text"},),
-    "modalities": (["text"],),
-    "service_tier": ("auto", "default"),
-    **dict.fromkeys(
-        ("audio", "prediction", "reasoning_effort", "verbosity", "web_search_options"), ()
-    ),
-}
-"""Parameters of the API that are not implemented, and the values that are accepted."""
-
-_IGNORED = ("user", "metadata", "safety_identifier", "prompt_cache_key")
-"""Parameters of the API that do not concern the reply."""
 
 
 class Body(BaseModel):
@@ -53,10 +48,29 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
-    """Parameters of the API that are not implemented, and the values that are accepted."""
+    neutral: ClassVar[dict[str, tuple[Any, ...]]] = {}
+    """Fields that are not implemented, and the values that ask for nothing."""
+
+    _ignored: list[str] = PrivateAttr(default_factory=list)
+    _samplers: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    _old_calls: bool = PrivateAttr(default=False)
+
+    @property
+    def old_calls(self) -> bool:
+        """Whether the request has the deprecated ``functions``, and expects a ``function_call``."""
+        return self._old_calls
+
+    @property
+    def ignored(self) -> Sequence[str]:
+        """Names of fields of the request that cannot change the reply."""
+        return self._ignored
 
 
+_Limit = Annotated[
+    int, Field(ge=0, le=_MAX_INT), BeforeValidator(lambda value: _MAX_INT if value == -1 else value)
+]
+"""A limit of tokens; -1: as many as fit."""
 _Token = Annotated[str, Field(pattern=r"^[0-9]{1,10}$")]
 _Bias = Annotated[float, Field(ge=-100, le=100)]
 
@@ -65,30 +79,37 @@ class StreamOptions(Body):
     """Options of a stream."""
 
     include_usage: bool = False
-    include_obfuscation: bool = False  # accepted, without effect
+    include_obfuscation: bool = False  # this and the next are accepted, without effect
+    continuous_usage_stats: bool = False
     include_trace: bool = False  # add the source of each token (docs/software/serving.md)
 
 
 class GenerationRequest(Body):
     """Fields that chat and text completion requests share."""
 
-    neutral = _NEUTRAL
+    neutral = NEUTRAL
     kind: ClassVar[str]
     default_tokens: ClassVar[int] = _MAX_INT  # length limit of a reply without one in the request
 
-    model: str
-    max_tokens: Annotated[int | None, Field(ge=1, le=_MAX_INT)] = None
+    model: str = ""  # any name: there is one model
+    max_tokens: Annotated[_Limit | None, Field(ge=1)] = None
+    min_tokens: Annotated[int, Field(ge=0, le=_MAX_INT, validate_default=True)] = 0
+    ignore_eos: bool = False
     stop: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=_LONGEST_STOP)]],
         Field(max_length=MAX_STOPS),
     ] = []
+    stop_token_ids: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=MAX_STOPS)] = []
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] = 1
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
+    top_k: Annotated[int, Field(ge=-1, le=_MAX_INT)] = 0  # 0 and -1: all tokens
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     min_p: Annotated[float | None, Field(ge=0, le=1)] = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
     repetition_penalty: Annotated[float, Field(gt=0, le=2)] = 1.0
+    repeat_penalty: Annotated[float, Field(gt=0, le=2)] = 1.0  # of the last tokens only
+    repeat_last_n: Annotated[int, Field(ge=-1, le=_MAX_INT)] = 64  # -1: all
     logit_bias: Annotated[dict[_Token, _Bias], Field(max_length=MAX_BIASED)] = {}
     seed: Annotated[int | None, Field(ge=-(2**63), lt=2**63)] = None
     response_format: Format = TextFormat(type="text")
@@ -101,10 +122,21 @@ class GenerationRequest(Body):
     def _one_stop(cls, value: Any) -> Any:
         return [value] if isinstance(value, str) else value
 
+    @field_validator("seed")
+    @classmethod
+    def _any_seed(cls, value: int | None) -> int | None:
+        """Read -1 as llama-server and vLLM do: another seed each time."""
+        return None if value == -1 else value
+
     @property
     def token_limit(self) -> int | None:
         """The requested limit of the reply, if any."""
         return self.max_tokens
+
+    def check_samplers(self, temperature: float) -> None:
+        """Raise :class:`ApiError` if a field of a sampler would change the reply."""
+        for name, value in self._samplers.items() if temperature else ():
+            require_neutral(name, value, SAMPLERS[name])
 
     def name_of(self, field: str) -> str:
         """Return the name that the client gave a field."""
@@ -124,49 +156,11 @@ class GenerationRequest(Body):
             presence=self.presence_penalty,
         )
         bias = Bias(tuple(sorted((int(token), value) for token, value in self.logit_bias.items())))
+        last = None if self.repeat_last_n < 0 else self.repeat_last_n
+        recent = RecentPenalty(penalty=self.repeat_penalty, last=last)
         used: list[Processor] = [penalties] if penalties != Penalties() else []
+        used += [recent] if self.repeat_penalty != 1 and last != 0 else []
         return tuple([*used, bias] if bias.values else used)
-
-
-class Message(Body):
-    """A message of a chat."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    tool_calls: list[MessageCall] = []  # calls of the assistant
-    tool_call_id: str = ""  # call of a tool's result; templates use the order instead
-    content: str = ""
-    name: str = ""  # accepted, without effect: templates do not use it
-
-    @model_validator(mode="after")
-    def _has_content(self) -> Self:
-        """Require content, except in messages with calls; a result must name its call."""
-        if self.role == "tool" and not self.tool_call_id:
-            raise ValueError("tool_call_id must be given with the role tool")
-        if "content" not in self.model_fields_set and not self.tool_calls:
-            raise ValueError("content must be given")
-        if self.tool_calls and self.role != "assistant":
-            raise ValueError(f"tool_calls must be the assistant's, not of the role {self.role}")
-        return self
-
-    @property
-    def continuable(self) -> bool:
-        """Return whether a reply can continue the message."""
-        text = bool(self.content.strip()) and not self.tool_calls
-        return self.role == "assistant" and text
-
-    @field_validator("content", mode="before")
-    @classmethod
-    def _joined(cls, value: Any) -> Any:
-        """Join the texts of parts; refuse other parts."""
-        if not isinstance(value, list):
-            return value
-        texts = []
-        for part in value:
-            text = part.get("text") if isinstance(part, dict) else None
-            if not isinstance(text, str) or part.get("type") != "text":
-                raise ValueError("must be a text, or parts of the type text")
-            texts.append(text)
-        return "".join(texts)
 
 
 class ChatRequest(ToolFields, GenerationRequest):
@@ -175,19 +169,13 @@ class ChatRequest(ToolFields, GenerationRequest):
     kind = "chat"
 
     messages: Annotated[list[Message], Field(min_length=1)]
-    max_completion_tokens: Annotated[int | None, Field(ge=1, le=_MAX_INT)] = None
+    max_completion_tokens: Annotated[_Limit | None, Field(ge=1)] = None
+    chat_template_kwargs: dict[str, Any] = {}  # variables of the chat template
+    reasoning_effort: str = ""  # another one
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] = 0
     continue_final_message: bool | None = None  # None: if it is the assistant's
     add_generation_prompt: bool | None = None
-
-    @field_validator("messages", mode="before")
-    @classmethod
-    def _without_nulls(cls, value: Any) -> Any:
-        """Drop nulls, which some clients send for absent fields."""
-        if not isinstance(value, list):
-            return value
-        return [without_null(each) if isinstance(each, dict) else each for each in value]
 
     @field_validator("top_logprobs")
     @classmethod
@@ -236,15 +224,14 @@ class ChatRequest(ToolFields, GenerationRequest):
 
     @property
     def messages_of_template(self) -> list[dict[str, Any]]:
-        """Return the messages in the form of chat templates: calls with ``name`` and
-        ``arguments``.
-        """
-        roles = {"developer": "system"}
-        return [
-            {"role": roles.get(each.role, each.role), "content": each.content}
-            | ({"tool_calls": [call.plain for call in each.tool_calls]} if each.tool_calls else {})
-            for each in self.messages
-        ]
+        """Return the messages in the form of chat templates."""
+        return [each.of_template for each in self.messages]
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """Return the variables of the chat template."""
+        effort = {"reasoning_effort": self.reasoning_effort} if self.reasoning_effort else {}
+        return {**effort, **self.chat_template_kwargs}
 
 
 class CompletionRequest(GenerationRequest):
@@ -256,7 +243,7 @@ class CompletionRequest(GenerationRequest):
     prompt: Annotated[list[str | list[int]], Field(min_length=1, max_length=MAX_CHOICES)]
     echo: Annotated[bool, Field(validate_default=True)] = False
     logprobs: Annotated[int | None, Field(ge=0, le=MAX_LOGPROBS)] = None
-    max_tokens: Annotated[int | None, Field(ge=0, le=_MAX_INT)] = None
+    max_tokens: Annotated[_Limit | None, Field(ge=0)] = None
 
     @field_validator("prompt", mode="before")
     @classmethod
@@ -303,33 +290,20 @@ def read_request(kind: type[Kind], data: bytes) -> Kind:
         raise ApiError(400, f"the body must be JSON: {error}", code="invalid_json") from error
     if not isinstance(body, dict):
         raise ApiError(400, f"the body must be a JSON object, not {type(body).__name__}")
-    body = without_null(body)
-    for name, allowed in kind.neutral.items():
-        if name in body and name not in kind.model_fields:
-            _require_neutral(name, body.pop(name), allowed)
-    for name in set(_IGNORED) - kind.model_fields.keys():
-        body.pop(name, None)
+    body, known = without_null(body), kind.model_fields
+    rename(body, known)
+    if issubclass(kind, GenerationRequest):
+        take_formats(body)
+    old_calls = "tools" in known and take_functions(body)
+    samplers = take_samplers(body)
+    ignored = take_ignored(body, known)
+    take_neutral(body, known, kind.neutral)
     try:
-        return kind.model_validate(body)
+        made = kind.model_validate(body)
     except ValidationError as error:
         raise _refusal(error, body) from error
-
-
-def without_null(body: dict[str, Any]) -> dict[str, Any]:
-    """Return an object without its null fields, which clients send for absent values."""
-    return {name: value for name, value in body.items() if value is not None}
-
-
-def _require_neutral(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
-    same = (one for one in allowed if isinstance(one, bool) == isinstance(value, bool))
-    if value not in same:
-        must = f"must be {' or '.join(map(repr, allowed))} here" if allowed else "must not be given"
-        raise ApiError(
-            400,
-            f"{name} {must}: this server does not support it",
-            param=name,
-            code="unsupported_parameter",
-        )
+    made._ignored, made._samplers, made._old_calls = ignored, samplers, old_calls
+    return made
 
 
 def _names(place: Sequence[int | str], body: Any) -> Iterator[str]:

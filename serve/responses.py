@@ -14,11 +14,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, field_validator
 
 from cassandra_spec.serve.answers import without_calls
-from cassandra_spec.serve.requests import Body, ChatRequest, without_null
+from cassandra_spec.serve.fields import without_null
+from cassandra_spec.serve.messages import CalledFunction, Replayed, joined
+from cassandra_spec.serve.requests import Body, ChatRequest
 from cassandra_spec.serve.scheduler import Event
 from cassandra_spec.serve.structured import (
     MAX_TOOLS,
-    CalledFunction,
+    NO_PLAN,
     Choice,
     Format,
     Function,
@@ -26,34 +28,31 @@ from cassandra_spec.serve.structured import (
     FunctionName,
     JsonObject,
     JsonSchema,
+    Plan,
     SchemaFormat,
     TextFormat,
 )
 from cassandra_spec.serve.tool_calls import Call, CallFormat, CallText
 
 _MAX_INT = 2**31 - 1
-_TEXT_PARTS = ("input_text", "output_text", "text")
+_TEXT_PARTS = {
+    **dict.fromkeys(("input_text", "output_text", "text"), "text"),
+    "refusal": "refusal",
+}
 _Role = Literal["user", "assistant", "system", "developer"]
 
 
 def _joined(value: Any) -> Any:
     """Join the texts of parts; other parts are refused."""
-    if not isinstance(value, list):
-        return value
-    if not all(map(_is_text, value)):
-        raise ValueError(f"must be a text, or parts of the types {', '.join(_TEXT_PARTS)}")
-    return "".join(part["text"] for part in value)
+    return joined(value, _TEXT_PARTS) if isinstance(value, list) else value
 
 
 _Parts = Annotated[str, BeforeValidator(_joined)]
 _CallId = Annotated[str, Field(min_length=1)]
 
 
-class _Item(Body):
+class _Item(Replayed):
     """An item of ``input``, which may come from an earlier reply."""
-
-    id: str = ""  # this and the next are accepted and not used
-    status: Literal["in_progress", "completed", "incomplete"] = "completed"
 
 
 class _Message(_Item):
@@ -73,14 +72,6 @@ class _Result(_Item):
     output: _Parts
 
 
-def _is_text(part: Any) -> bool:
-    return (
-        isinstance(part, dict)
-        and part.get("type") in _TEXT_PARTS
-        and isinstance(part.get("text"), str)
-    )
-
-
 class _StreamOptions(Body):
     include_obfuscation: bool = False  # accepted and not done
 
@@ -89,8 +80,16 @@ class _SchemaFormat(SchemaFormat):
     type: Literal["json_schema"]
 
 
+class _Reasoning(Replayed):
+    """How much a model thinks, which its chat template may tell it."""
+
+    effort: str = ""
+
+
 class _Text(Body):
     """The format of the reply."""
+
+    verbosity: Literal["medium"] = "medium"
 
     format: Annotated[TextFormat | JsonObject | _SchemaFormat, Field(discriminator="type")] = (
         TextFormat(type="text")
@@ -160,19 +159,17 @@ def _messages(items: Sequence[_Message | _Call | _Result]) -> list[dict[str, Any
 class ResponsesRequest(Body):
     """The body of ``/v1/responses``."""
 
-    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        **dict.fromkeys(("background", "store"), (False,)),
-        "include": ([],),
+    neutral: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "background": (False,),
+        "include": ([], ["reasoning.encrypted_content"]),
         "top_logprobs": (0,),
-        "truncation": ("disabled",),
-        "service_tier": ("auto", "default"),
-        "reasoning": ({},),
+        "truncation": ("disabled", "auto"),
         **dict.fromkeys(
             ("previous_response_id", "conversation", "prompt", "max_tool_calls", "moderation"), ()
         ),
     }
 
-    model: str
+    model: str = ""
     input: Annotated[
         list[Annotated[_Message | _Call | _Result, Field(discriminator="type")]],
         Field(min_length=1),
@@ -182,6 +179,7 @@ class ResponsesRequest(Body):
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
     top_p: Annotated[float | None, Field(gt=0, le=1)] = None
     text: _Text = _Text()
+    reasoning: _Reasoning = _Reasoning()
     tools: Annotated[list[_Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     tool_choice: Choice | _NamedTool = "auto"
     parallel_tool_calls: bool = True
@@ -192,13 +190,14 @@ class ResponsesRequest(Body):
     @field_validator("input", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        """Make a text one message of the user; drop nulls from items."""
+        """Make a text one message of the user; drop earlier thoughts, which are not the model's."""
         items = [{"role": "user", "content": value}] if isinstance(value, str) else value
         if not isinstance(items, list):
             raise ValueError("must be a text or a list of items")
         return [
             {"type": "message", **without_null(each)} if isinstance(each, dict) else each
             for each in items
+            if not (isinstance(each, dict) and each.get("type") == "reasoning")
         ]
 
     @field_validator("input")
@@ -230,6 +229,7 @@ class ResponsesRequest(Body):
             tool_choice=choice.of_chat if isinstance(choice, _NamedTool) else choice,  # type: ignore[arg-type]
             parallel_tool_calls=self.parallel_tool_calls,
             add_generation_prompt=True,
+            reasoning_effort=self.reasoning.effort,
             stream=self.stream,
         )
 
@@ -241,9 +241,16 @@ class ResponseAnswer:
     """
 
     def __init__(
-        self, asked: ResponsesRequest, prompt_tokens: int, *, calls: CallFormat | None = None
+        self,
+        asked: ResponsesRequest,
+        prompt_tokens: int,
+        *,
+        model: str = "",
+        plan: Plan = NO_PLAN,
+        calls: CallFormat | None = None,
     ) -> None:
-        self._asked, self._prompt_tokens = asked, prompt_tokens
+        self._asked, self._model, self._prompt_tokens = asked, model, prompt_tokens
+        self._plan = plan
         self._id, self._item = _new_id("resp"), _new_id("msg")
         self._created, self._sequence = int(time.time()), 0
         self._calls = CallText(calls) if calls else None
@@ -297,11 +304,12 @@ class ResponseAnswer:
         """Take the next event of the reply, and return it without the text of calls."""
         event = without_calls(event, self._calls) if self._calls else event
         self._text += event.text
+        if event.finish_reason in ("stop", "tool_calls"):
+            self._plan.check(self._text, self._called)
         return event
 
     def _status(self, last: Event) -> str:
-        cut = last.finish_reason == "length" and not self._called
-        return "incomplete" if cut else "completed"
+        return "incomplete" if last.finish_reason == "length" else "completed"
 
     @property
     def _called(self) -> list[Call]:
@@ -360,7 +368,7 @@ class ResponseAnswer:
             "instructions": request.instructions,
             "max_output_tokens": request.max_output_tokens,
             "metadata": request.metadata,
-            "model": request.model,
+            "model": self._model,
             "output": output,
             "parallel_tool_calls": request.parallel_tool_calls,
             "previous_response_id": None,

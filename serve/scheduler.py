@@ -10,12 +10,15 @@ import contextlib
 import dataclasses
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from cassandra_spec.drafting import (
+    Counters,
     Emitted,
+    Outcome,
     ReplyText,
     Score,
     Sequences,
@@ -30,6 +33,16 @@ class BusyError(CassandraError):
     """Raised for a request while the queue is full or the server stops."""
 
 
+@dataclasses.dataclass(kw_only=True)
+class Figures:
+    """Figures of one reply."""
+
+    drafted: int = 0  # tokens
+    accepted: int = 0
+    begun: float = 0.0  # time of the first tokens, in seconds
+    ended: float = 0.0
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:
     """One step of a reply: new text, and its end."""
@@ -38,9 +51,27 @@ class Event:
     tokens: int = 0  # length of the reply so far
     cached: int = 0  # tokens of the prompt found in the cache
     finish_reason: str = ""  # "stop" or "length", in the last event
+    figures: Figures | None = None  # in the last event
     scores: tuple[Score, ...] = ()  # of new tokens (those of the prompt first), if requested
     trace: Mapping[str, Any] | None = None  # the round, if the reply is traced
     error: BaseException | None = None  # in the last event, if the reply failed
+
+
+@dataclasses.dataclass(kw_only=True)
+class Tally(Counters):
+    """Counters of one reply; ``total`` counts the same rounds."""
+
+    total: Counters
+
+    def add_reply(self, prompt_tokens: int) -> None:
+        """Count a reply."""
+        super().add_reply(prompt_tokens)
+        self.total.add_reply(prompt_tokens)
+
+    def add_round(self, outcome: Outcome, **counted: Any) -> None:
+        """Count a round."""
+        super().add_round(outcome, **counted)
+        self.total.add_round(outcome, **counted)
 
 
 Deliver = Callable[[Event], object]
@@ -56,6 +87,7 @@ class Job:
         tokenizer: Any,
         deliver: Deliver,
         trace: Trace | None,
+        counters: Counters,
         *,
         streamed: bool,
     ) -> None:
@@ -69,6 +101,8 @@ class Job:
         self.error: BaseException | None = None  # an error of the text
         self.cancelled = False
         self.cached = 0
+        self.figures = Figures()
+        self.counters = Tally(total=counters) if trace is None else trace
         self._deliver = deliver
         self._told = 0  # scores
 
@@ -116,7 +150,8 @@ class Scheduler:
 
     ``sequences`` and ``tokenizer`` belong to that thread until the scheduler is closed. Up to
     ``waiting`` further requests wait for a sequence, in order. ``make_trace`` makes the trace of a
-    request that asks for one. Use it as a context manager, or :meth:`close` it.
+    request that asks for one; ``counters`` are those of the sequences. Use it as a context manager,
+    or :meth:`close` it.
     """
 
     def __init__(
@@ -126,8 +161,10 @@ class Scheduler:
         *,
         waiting: int,
         make_trace: Callable[[], Trace] = lambda: Trace(costs=None),
+        counters: Counters | None = None,
     ) -> None:
         self.totals = Totals()
+        self._counters = Counters() if counters is None else counters
         self._make_trace = make_trace
         self.slots = int(sequences.free)
         self._sequences, self._tokenizer = sequences, tokenizer
@@ -161,7 +198,9 @@ class Scheduler:
         its rounds. Raises :class:`BusyError`.
         """
         trace = self._make_trace() if traced else None
-        job = Job(prompt, settings, self._tokenizer, deliver, trace, streamed=streamed)
+        job = Job(
+            prompt, settings, self._tokenizer, deliver, trace, self._counters, streamed=streamed
+        )
         with self._lock:
             self.require_room()
             self._open += 1
@@ -262,7 +301,7 @@ class Scheduler:
                 if self._draining:
                     raise BusyError("the server is shutting down")
                 asked: dict[str, Any] = {"ends": job.ends, "scores": job.scores}
-                slot = self._sequences.claim(job.prompt, job.settings, job.trace, **asked)
+                slot = self._sequences.claim(job.prompt, job.settings, job.counters, **asked)
             except BaseException as error:  # an error of this job only
                 self._close(job, "error", error=error)
             else:
@@ -294,7 +333,12 @@ class Scheduler:
         if failure := job.error or last.error:
             raise failure
         self.totals.tokens += len(emitted)
+        job.figures.ended = time.monotonic()
+        job.figures.begun = job.figures.begun or job.figures.ended
         if last.ended:
+            job.figures.drafted = job.counters.drafted
+            job.figures.accepted = job.counters.accepted
+            told["figures"] = job.figures
             stopped = job.text.stopped or last.token in job.settings.stop_tokens
             told["finish_reason"] = "stop" if stopped else "length"
         if job.streamed or last.ended:

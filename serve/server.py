@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -106,6 +107,7 @@ def open_server(
     def trace() -> Trace:
         return Trace(costs=backend.costs, total=counters)
 
-    with Scheduler(sequences, backend.tokenizer, waiting=waiting, make_trace=trace) as scheduler:
+    made: Any = {"waiting": waiting, "make_trace": trace, "counters": counters}
+    with Scheduler(sequences, backend.tokenizer, **made) as scheduler:
         app = make_app(served, scheduler, Metrics(scheduler, counters))
         yield Server(app, scheduler, host, port)

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from pydantic_core import from_json
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from cassandra_spec.drafting.grammar import GrammarText
+from cassandra_spec.drafting.grammar import (
+    GrammarText,
+    Prepared,
+    Syntax,
+    locate,
+    mismatch,
+    prepare,
+)
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.serve.errors import ApiError
-from cassandra_spec.serve.tool_calls import CallFormat, calls_grammar, schema_text
+from cassandra_spec.serve.messages import Replayed
+from cassandra_spec.serve.tool_calls import Call, CallFormat, calls_grammar, schema_text
 
 MAX_TOOLS = 128
 Choice = Literal["none", "auto", "required"]
 
-Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+Name = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class _Body(BaseModel):
+class _Body(Replayed):
     model_config = ConfigDict(extra="forbid", strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, value: Any) -> Any:
-        """Drop nulls, which clients send for absent fields."""
-        if not isinstance(value, dict):
-            return value
-        return {name: each for name, each in value.items() if each is not None}
 
 
 class SchemaFormat(_Body):
     """``json_schema`` of a response format; ``strict`` has no effect, replies always match."""
 
-    name: Name
+    name: str = ""
     description: str = ""
-    schema_: Annotated[dict[str, Any], Field(alias="schema")] = {}
+    schema_: Annotated[dict[str, Any], Field(alias="schema", default_factory=dict)]
     strict: bool = False
 
 
@@ -72,18 +72,18 @@ Format = Annotated[
 ]
 
 
-class FunctionKind(_Body):
+class FunctionKind(Replayed):
     """An object whose type must be that of a function."""
 
     type: Literal["function"]
 
 
-class Function(_Body):
+class Function(Replayed):
     """A function that a model may call."""
 
     name: Name
     description: str = ""
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, Any] = Field(default_factory=dict)
     strict: bool = False
 
 
@@ -105,40 +105,18 @@ class NamedTool(FunctionKind):
     function: FunctionName
 
 
-class CalledFunction(_Body):
-    """The name and the arguments of a call."""
-
-    name: str
-    arguments: str
-
-    @field_validator("arguments")
-    @classmethod
-    def _is_json(cls, value: str) -> str:
-        with contextlib.suppress(ValueError):  # of broken JSON, and of JSON that is too deep
-            if isinstance(from_json(value, allow_inf_nan=False), dict):
-                return value
-        raise ValueError("must be a JSON object")
-
-
-class MessageCall(_Body):
-    """A call in an earlier message of the assistant."""
-
-    id: str = ""
-    type: Literal["function"] = "function"
-    function: CalledFunction
-
-    @property
-    def plain(self) -> dict[str, Any]:
-        """The call with its arguments as an object."""
-        return {"name": self.function.name, "arguments": from_json(self.function.arguments)}
-
-
 class ToolFields(BaseModel):
     """Fields of chats with tools."""
 
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = []
     tool_choice: Choice | NamedTool | None = None
     parallel_tool_calls: bool = True
+
+    @field_validator("tool_choice", mode="before")
+    @classmethod
+    def _in_one_name(cls, value: Any) -> Any:
+        """Read ``any``, the name that other APIs have for ``required``."""
+        return "required" if value == "any" else value
 
     @property
     def callable(self) -> list[Tool]:
@@ -162,19 +140,108 @@ def _refuse_choice(must: str) -> Any:
     raise ApiError(400, f"tool_choice {must}", param="tool_choice", code="invalid_value")
 
 
-def grammar_text(form: Format, tools: ToolFields | None, calls: CallFormat) -> GrammarText | None:
-    """Return the grammar that a reply must match; None: any text.
+# --- grammars and checks of replies -------------------------------------------------------------
 
-    Raises :class:`CassandraError` if it is too long, or if a request has a grammar and tools.
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a reply must match: a grammar (None: any text), and schemas to check the reply against.
+
+    ``calls`` has schemas by name of the function; ``content`` is of a reply without calls.
     """
+
+    grammar: GrammarText | None = None
+    content: Any = None
+    calls: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def checks(self) -> bool:
+        """Return whether a reply must be checked at its end."""
+        return self.content is not None or bool(self.calls)
+
+    def check(self, content: str, calls: Sequence[Call]) -> None:
+        """Raise :class:`ApiError` if a reply does not match what its grammar cannot enforce."""
+        for call in calls:
+            if call.name in self.calls:
+                found = mismatch(self.calls[call.name], call.arguments)
+                _require_match(found, f"the call of {call.name}", "tools")
+        if self.content is not None and not calls:
+            _require_match(mismatch(self.content, content), "the reply", "response_format")
+
+
+NO_PLAN = Plan()
+
+
+def _require_match(found: str, what: str, param: str) -> None:
+    if found:
+        message = f"{what} must match its schema, and does not: {found}"
+        raise ApiError(422, message, param=param, code="reply_mismatch")
+
+
+def plan_reply(form: Format, tools: ToolFields | None, calls: CallFormat, name: str) -> Plan:
+    """Return what a reply must match; ``name`` is the request's field of the format.
+
+    Raises :class:`ApiError` for a part of a schema that is not supported, and if a request has a
+    grammar and tools.
+    """
+    schema = schema_of(form)
+    content = None if schema is None else _prepared(schema, name, f"{name}.schema")
+    checked = schema if content and content.checked else None
     if tools is None or not tools.callable:
-        return _format_grammar(form)
+        return Plan(_format_grammar(form, content), checked)
     if isinstance(form, GrammarFormat) and not tools.must_call:
-        raise CassandraError("response_format must not be a grammar where tools may be called")
-    functions = [(tool.function.name, tool.function.parameters) for tool in tools.callable]
-    more = {"text": not tools.must_call, "several": tools.parallel_tool_calls}
-    text = calls_grammar(functions, calls, content=schema_of(form), **more)
-    return GrammarText(syntax="lark", text=text)
+        message = f"{name} must not be a grammar where tools may be called"
+        raise ApiError(400, message, param=name, code="invalid_value")
+    functions = [(each.function.name, each.function.parameters) for each in tools.callable]
+    prepared = [
+        (function, _prepared(schema, "tools", f"tools: {function}: parameters"))
+        for function, schema in functions
+    ]
+    text = calls_grammar(
+        [(function, each.grammar) for function, each in prepared],
+        calls,
+        content=None if content is None else content.grammar,
+        text=not tools.must_call,
+        several=tools.parallel_tool_calls,
+    )
+    schemas = {each: schema for each, schema in functions if dict(prepared)[each].checked}
+    return Plan(_grammar("lark", text, "tools"), checked, schemas)
+
+
+def why_unfit(
+    form: Format, tools: ToolFields | None, fails: Callable[[Any], str]
+) -> tuple[str, str] | None:
+    """Return the path of a part of a schema that does not compile, and the reason.
+
+    ``fails`` compiles a schema, and returns the reason or an empty text. None: all compile.
+    """
+    schemas = (
+        []
+        if tools is None
+        else [(f"{t.function.name}: parameters", t.function.parameters) for t in tools.callable]
+    )
+    if (schema := schema_of(form)) is not None:
+        schemas.append(("schema", schema))
+    for path, schema in schemas:
+        prepared = prepare(schema).grammar
+        if fails(prepared):
+            return locate(prepared, fails, path)
+    return None
+
+
+def _prepared(schema: Any, param: str, path: str) -> Prepared:
+    try:
+        return prepare(schema, path)
+    except (CassandraError, RecursionError) as error:
+        raise ApiError(400, str(error), param=param, code="invalid_value") from error
+
+
+def _grammar(syntax: Syntax, text: str, param: str) -> GrammarText:
+    try:
+        return GrammarText(syntax=syntax, text=text)
+    except CassandraError as error:
+        message = f"{param}: {error}"
+        raise ApiError(400, message, param=param, code="invalid_value") from error
 
 
 def schema_of(form: Format) -> dict[str, Any] | None:
@@ -184,10 +251,9 @@ def schema_of(form: Format) -> dict[str, Any] | None:
     return {"type": "object"} if isinstance(form, JsonObject) else None
 
 
-def _format_grammar(
-    form: Format,
-) -> GrammarText | None:
+def _format_grammar(form: Format, content: Prepared | None) -> GrammarText | None:
     if isinstance(form, GrammarFormat):
-        return GrammarText(syntax=form.syntax, text=form.definition)
-    schema = schema_of(form)
-    return None if schema is None else GrammarText(syntax="json_schema", text=schema_text(schema))
+        return _grammar(form.syntax, form.definition, "response_format")
+    if content is None:
+        return None
+    return _grammar("json_schema", schema_text(content.grammar), "response_format")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cassandra_spec.drafting.grammar import JSON_STYLE
@@ -93,13 +94,13 @@ def _quoted(text: str) -> str:
 def with_tools(
     messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], form: CallFormat
 ) -> list[dict[str, Any]]:
-    """Return the messages of a chat in the form of its template.
+    """Return the messages of a chat, with tools and calls as text if its template has no tools.
 
     ``messages`` have ``role`` and ``content``, those of the assistant perhaps ``tool_calls`` with
-    ``name`` and ``arguments``.
+    ``name`` and ``arguments``, a text.
     """
     if form.in_template:
-        return [_for_template(each) for each in messages]
+        return [dict(each) for each in messages]
     shown = [_as_text(each, form) for each in messages]
     if not tools:
         return shown
@@ -119,9 +120,44 @@ def _instructions(tools: Sequence[Mapping[str, Any]], form: CallFormat) -> str:
     )
 
 
-def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
-    calls = [{"type": "function", "function": call} for call in message.get("tool_calls", ())]
-    return {**message, **({"tool_calls": calls} if calls else {})}
+def render(
+    messages: Sequence[Mapping[str, Any]], in_template: Callable[[Sequence[Mapping[str, Any]]], str]
+) -> str:
+    """Return the text of messages in their template, with the arguments of calls as written.
+
+    A template writes arguments anew from an object (``1e5`` becomes ``100000.0``). It gets marks in
+    their place, which are replaced in its text. If it does not write a mark once, it gets the
+    objects.
+    """
+    written = [call["arguments"] for each in messages for call in each.get("tool_calls", ())]
+    marks = {json.dumps({f"ARGUMENTS{at}OF": at}): text for at, text in enumerate(written)}
+    text = in_template(_for_template(messages, list(map(json.loads, marks))))
+    if any(text.count(mark) != 1 for mark in marks):
+        return in_template(_for_template(messages, list(map(_as_object, written))))
+    for mark, arguments in marks.items():
+        text = text.replace(mark, arguments)
+    return text
+
+
+def _for_template(
+    messages: Sequence[Mapping[str, Any]], arguments: Sequence[Any]
+) -> list[Mapping[str, Any]]:
+    """Return messages whose calls have these arguments, in order."""
+    left = iter(arguments)
+    made = list[Mapping[str, Any]]()
+    for each in messages:
+        functions = [{**call, "arguments": next(left)} for call in each.get("tool_calls", ())]
+        calls = [{"type": "function", "function": function} for function in functions]
+        made.append({**each, **({"tool_calls": calls} if calls else {})})
+    return made
+
+
+def _as_object(text: str) -> Any:
+    """Return the arguments that a text describes, or the text if it is not JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _as_text(message: Mapping[str, Any], form: CallFormat) -> dict[str, Any]:
@@ -129,9 +165,9 @@ def _as_text(message: Mapping[str, Any], form: CallFormat) -> dict[str, Any]:
     if role == "tool":
         return {"role": "user", "content": f"<tool_response>{content}</tool_response>"}
     if calls := message.get("tool_calls"):
-        written = form.between.join(json.dumps(call, ensure_ascii=False) for call in calls)
+        written = form.between.join(f"{_head(call['name'])}{call['arguments']}}}" for call in calls)
         content = f"{content}{form.begin}{written}{form.end}"
-    return {"role": role, "content": content}
+    return {**message, "content": content}
 
 
 # --- replies ------------------------------------------------------------------------------------
@@ -155,8 +191,8 @@ class Call:
 class CallText:
     """Splits the text of a reply into content and calls, incrementally.
 
-    Text that may begin a call is held back. Calls are parsed at the end; incomplete calls of a
-    truncated reply are returned as content.
+    Text that may begin a call is held back. Calls are parsed at the end. Of a reply that was cut
+    within a call, the complete calls are returned; the rest of the cut one is no content.
     """
 
     def __init__(self, form: CallFormat) -> None:
@@ -168,27 +204,44 @@ class CallText:
         self._held += text
         begin = self._form.begin
         at = self._held.find(begin)
-        if last:
-            self.calls = parse_calls(self._held[at:], self._form) if at >= 0 else []
-            at = at if self.calls else len(self._held)
+        if at >= 0 and last:
+            self.calls = parse_calls(self._held[at:], self._form)
         elif at < 0:
             sizes = range(len(begin) - 1, 0, -1)
             held = (size for size in sizes if self._held.endswith(begin[:size]))
-            at = len(self._held) - next(held, 0)
+            at = len(self._held) - (0 if last else next(held, 0))
         content, self._held = self._held[:at], self._held[at:]
         return content
 
 
+_CALL = re.compile(r'\{"name": ("(?:[^"\\]|\\.)*"), "arguments": ')
+_VALUES = json.JSONDecoder(parse_float=str, parse_int=str)
+
+
 def parse_calls(text: str, form: CallFormat) -> list[Call]:
-    """Return the calls of a text, or an empty list if it has anything else."""
-    calls, at, decoder = list[Call](), len(form.begin), json.JSONDecoder()
+    """Return the complete calls at the beginning of a text that a grammar of calls describes.
+
+    Arguments are given back as the model wrote them.
+    """
+    calls, at = list[Call](), len(form.begin)
+    while found := _read_call(text, at):
+        call, at = found
+        calls.append(call)
+        if not text.startswith(form.between, at):
+            break
+        at += len(form.between)
+    return calls
+
+
+def _read_call(text: str, at: int) -> tuple[Call, int] | None:
+    """Return the call at a place of a text, and the place after it."""
+    if not (head := _CALL.match(text, at)):
+        return None
     try:
-        while True:
-            entry, at = decoder.raw_decode(text, at)
-            arguments = json.dumps(entry["arguments"], ensure_ascii=False)
-            calls.append(Call(f"call_{uuid.uuid4().hex[:24]}", str(entry["name"]), arguments))
-            if not text.startswith(form.between, at):
-                return calls if text[at:].strip() == form.end.strip() else []
-            at += len(form.between)
-    except (ValueError, KeyError, TypeError):
-        return []
+        _, end = _VALUES.raw_decode(text, head.end())
+    except (ValueError, RecursionError):
+        return None
+    if text[end : end + 1] != "}":
+        return None
+    call = Call(f"call_{uuid.uuid4().hex[:24]}", json.loads(head[1]), text[head.end() : end])
+    return call, end + 1

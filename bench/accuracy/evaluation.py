@@ -55,7 +55,7 @@ def token_windows(
     if length < 2:
         raise CassandraError(f"length must be at least 2, not {length}")
     tokenizer = load_tokenizer(folder)
-    tokens = np.array(tokenizer(text, verbose=False).input_ids, np.int64)[:most]
+    tokens = np.array(tokenizer(text).input_ids, np.int64)[:most]
     count = tokens.size // length
     if count < 2:
         raise CassandraError(

@@ -20,7 +20,7 @@ import torch
 from cassandra_spec.drafting import Report
 from cassandra_spec.golden import CassandraError, GoldenCodec
 from cassandra_spec.model.packing.packer import open_packed
-from cassandra_spec.model.pretrained import load_tokenizer
+from cassandra_spec.model.pretrained import load_transformers_tokenizer
 from cassandra_spec.model.reply import build_model, packed_reader
 from cassandra_spec.model.speculative import CassandraForCausalLM
 
@@ -71,7 +71,7 @@ class CassandraLM(HFLM):
             decode = codec.decode_target if view == "target" else codec.decode_draft
             network = build_model(folder, packed_reader(open_packed(folder), decode))
             network.to(_available(device))
-        tokenizer = load_tokenizer(folder)
+        tokenizer = load_transformers_tokenizer(folder)
         options.pop("dtype", None)  # a packed model is BF16
         super().__init__(pretrained=network, tokenizer=tokenizer, backend="causal", **options)
 

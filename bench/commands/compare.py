@@ -77,7 +77,7 @@ def _compare(args: argparse.Namespace) -> int:
     block = "compare forced" if args.forced else "compare"
     check_outputs(args.json, args.figure, args.page, document=args.document, block=block)
     questions = read_questions(
-        args.questions, args.each, use="development" if args.readiness else "bench"
+        args.questions, args.each, uses=["development" if args.readiness else "bench"]
     )
     answers, texts = Answers(args.journal), args.methods or contenders.default_contenders()
     sizes, refused = {"gamma": args.gamma, "max_tokens": args.max_tokens}, dict[str, str]()

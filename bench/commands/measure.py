@@ -36,6 +36,7 @@ examples:
   casspec bench kernels
   casspec bench codec
   casspec bench pack
+  casspec bench serving packed
 """
 
 ACCEPTANCE_EPILOG = """\
@@ -214,7 +215,7 @@ def _levels(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.decode.report import save
     from cassandra_spec.model.output import write_file
 
-    questions = read_questions(args.questions, args.each, use=args.prompts)
+    questions = read_questions(args.questions, args.each, uses=[args.prompts])
     sizes = levels.Sizes(max_tokens=args.max_tokens, gamma=args.gamma, min_margin=args.min_margin)
     chosen = levels.choose(args.variants, sizes)
     with levels.open_run(args.source, args.table, args.threads, chosen) as run:

@@ -13,24 +13,25 @@ from cassandra_spec.golden.errors import FileError
 from cassandra_spec.model.journal import Journal
 
 _ROOMS = ("bench/compare", "drafting", "model", "native")
-"""The code that answers and their times depend on."""
+"""Rooms of the code that answers and their times depend on, by default."""
 _SOURCES = {".py", ".cpp", ".h"}
 
 
 class Answers:
-    """Answers by all that they depend on, the code included; without a path they are not kept.
+    """Answers by all that they depend on, the code of some rooms included.
 
-    Raises :class:`CassandraError` if the file is there and is not such a journal.
+    Without a path they are not kept. Raises :class:`CassandraError` if the file is there and is not
+    such a journal.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, rooms: Sequence[str] = _ROOMS) -> None:
         self._journal, self._code = None, ""
         self._known: dict[str, Any] = {}
         if path is None:
             return
         path.open("ab").close()  # a path that cannot be written is refused now
         try:
-            self._journal, self._code = Journal(path), _code_digest()
+            self._journal, self._code = Journal(path), _code_digest(rooms)
             self._known = {line["key"]: line["answer"] for line in self._journal.lines}
         except (ValueError, KeyError) as error:
             raise FileError(f"{path} must be a journal of casspec: {error}") from error
@@ -46,10 +47,10 @@ class Answers:
         return self._known[name]
 
 
-def _code_digest() -> str:
+def _code_digest(rooms: Sequence[str]) -> str:
     """Return a hash of the source code that answers depend on."""
     package, found = Path(cassandra_spec.__file__).parent, hashlib.sha256()
-    for room in _ROOMS:
+    for room in rooms:
         for file in sorted((package / room).resolve().rglob("*")):
             if file.suffix in _SOURCES:
                 found.update(file.read_bytes())

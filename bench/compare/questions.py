@@ -30,15 +30,15 @@ class Question:
 
 
 def read_questions(
-    path: Path | None, each: int | None = None, *, use: Use = "bench"
+    path: Path | None, each: int | None = None, *, uses: Sequence[Use] = ("bench",)
 ) -> list[Question]:
-    """Read questions from a file in Spec-Bench's form, or the bundled prompts of some use.
+    """Read questions from a file in Spec-Bench's form, or the bundled prompts of some uses.
 
     ``each`` is the number of questions per category, the first ones. Raises :class:`FileError` for
     another file.
     """
     if path is None:
-        every = [Question(category=p.kind, turns=(p.text,)) for p in bundled_prompts(use)]
+        every = [Question(category=p.kind, turns=(p.text,)) for p in bundled_prompts(*uses)]
     else:
         every = list(_questions(path))
     pairs = zip(every, _places(every), strict=True)
@@ -65,18 +65,23 @@ def _places(questions: Sequence[Question]) -> Iterator[int]:
         yield seen[question.category]
 
 
+def in_turn(questions: Sequence[Question]) -> list[Question]:
+    """Return the questions in another order: a first one of each category, then a second one."""
+    pairs = sorted(zip(_places(questions), questions, strict=True), key=lambda pair: pair[0])
+    return [question for _, question in pairs]
+
+
 def ask_all(
     questions: Sequence[Question],
     ask: Callable[[Question], object],
     say: Callable[[str], object],
 ) -> int:
-    """Ask all questions, a first one of each category, then a second one, and so on.
+    """Ask all questions, categories in turn (:func:`in_turn`).
 
     Ctrl-C ends with those so far. Returns how many were asked.
     """
     begin = time.monotonic()
-    pairs = sorted(zip(_places(questions), questions, strict=True), key=lambda pair: pair[0])
-    for number, (_, question) in enumerate(pairs, start=1):
+    for number, question in enumerate(in_turn(questions), start=1):
         try:
             ask(question)
         except KeyboardInterrupt:

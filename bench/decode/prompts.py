@@ -11,23 +11,30 @@ from cassandra_spec.golden import CassandraError
 
 
 def encode_after(tokenizer: Any, prompt: str, filler: str, positions: int) -> list[int]:
-    """Encode a prompt after the beginning of a text, cut to give ``positions`` tokens in all.
+    """Encode the prompt of :func:`fill_up`."""
+    return encode_prompt(tokenizer, fill_up(tokenizer, prompt, filler, positions))
 
-    The result is a few tokens shorter if no cut gives exactly that number. Raises
+
+def fill_up(tokenizer: Any, prompt: str, filler: str, positions: int) -> str:
+    """Return a prompt after the beginning of a text, cut to give ``positions`` tokens in all.
+
+    The result has a few tokens less if no cut gives exactly that number. Raises
     :class:`CassandraError` if the text is too short or the prompt alone is longer.
     """
     words = filler.split(" ")
 
-    def tokens(count: int) -> list[int]:
-        return encode_prompt(tokenizer, f"{' '.join(words[:count])}\n\n{prompt}")
+    def cut(count: int) -> str:
+        return f"{' '.join(words[:count])}\n\n{prompt}"
 
-    if not len(tokens(0)) <= positions <= len(tokens(len(words))):
+    def tokens(count: int) -> int:
+        return len(encode_prompt(tokenizer, cut(count)))
+
+    if not tokens(0) <= positions <= tokens(len(words)):
         raise CassandraError(
-            f"context must be from {len(tokens(0))} to {len(tokens(len(words)))} tokens for this"
+            f"context must be from {tokens(0)} to {tokens(len(words))} tokens for this"
             f" prompt and text, not {positions}"
         )
-    counts = range(1, len(words))
-    return tokens(bisect.bisect_right(counts, positions, key=lambda count: len(tokens(count))))
+    return cut(bisect.bisect_right(range(1, len(words)), positions, key=tokens))
 
 
 def in_rounds(prompts: Sequence[list[int]], rounds: int) -> list[list[list[int]]]:

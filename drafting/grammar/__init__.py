@@ -8,6 +8,7 @@ from cassandra_spec.drafting.grammar.compiler import (
     GrammarText,
     Syntax,
 )
+from cassandra_spec.drafting.grammar.schema import Prepared, locate, mismatch, prepare
 from cassandra_spec.drafting.grammar.state import GrammarState
 
 __all__ = [
@@ -17,5 +18,9 @@ __all__ = [
     "GrammarCompiler",
     "GrammarState",
     "GrammarText",
+    "Prepared",
     "Syntax",
+    "locate",
+    "mismatch",
+    "prepare",
 ]

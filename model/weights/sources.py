@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.golden import bf16
+from cassandra_spec.golden.config_fields import check_fields
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.golden.file import SafetensorsFile
 from cassandra_spec.golden.model_config import read_config, read_json
@@ -70,7 +71,9 @@ _COMPANIONS = (
     "chat_template.jinja",
     "chat_template.json",
 )
-"""Files that go with the weights; nothing else of a directory is copied or read."""
+_TEMPLATES = "additional_chat_templates"
+"""Files that go with the weights, and the folder of templates with names; nothing else of a
+directory is copied or read."""
 
 
 class Source(Protocol):
@@ -175,6 +178,7 @@ class DirectorySource:
         architecture = find_model_type(
             config.get("model_type"), field="name", where=path / "config.json"
         )
+        check_fields(config, architecture, path / "config.json")
         self._files = _tensor_files(path)
         weights = sorted({file.path for file in self._files.values()})
         self.files = (*weights, *companions(path))
@@ -250,12 +254,15 @@ class DirectorySource:
 def copy_companions(source: Path, destination: Path) -> None:
     """Copy config.json and the tokenizer's files from one directory to another."""
     for file in companions(source):
-        shutil.copyfile(file, destination / file.name)
+        copy = destination / file.relative_to(source)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copyfile(file, copy)
 
 
 def companions(folder: Path) -> list[Path]:
     """Return the config and the tokenizer's files of a directory."""
-    return [folder / name for name in _COMPANIONS if (folder / name).is_file()]
+    named = sorted((folder / _TEMPLATES).glob("*.jinja"))
+    return [folder / name for name in _COMPANIONS if (folder / name).is_file()] + named
 
 
 def _tensor_files(path: Path) -> dict[str, SafetensorsFile]:

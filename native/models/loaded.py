@@ -100,7 +100,7 @@ class LoadedModel:
         self._handle: int | None = None
         self._library = engine_library()
         self._process = os.getpid()
-        self._codec = NativeCodec()
+        self._codec = NativeCodec(self.threads)
         self._stream = stream
         self._streams_embedding = stream is not None and stream.streams_embedding()
         elsewhere = self._streams_embedding or config.tied  # in the file, or rows of the head
@@ -181,12 +181,9 @@ class LoadedModel:
         return handle
 
     def _fill(self, tensors: Callable[[str], Tensor | None]) -> None:
-        """Load all matrices, in the order of use; the largest first if memory is limited."""
-        if self._stream:
-            self._fill_head(tensors)
+        """Load all matrices, the largest first: the head, while the others take no memory yet."""
+        self._fill_head(tensors)
         self._fill_layers(tensors)
-        if not self._stream:
-            self._fill_head(tensors)
 
     def _fill_layers(self, tensors: Callable[[str], Tensor | None]) -> None:
         config = self.config

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cassandra_spec.golden import CassandraError, bf16
+from cassandra_spec.golden.config_fields import check_fields
 from cassandra_spec.golden.format import is_integer
 from cassandra_spec.golden.model_config import check_config
 from cassandra_spec.golden.model_types import MODEL_TYPES, ModelType
@@ -22,28 +23,6 @@ _NEEDED = (
 )
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
-
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    **dict.fromkeys(
-        (
-            *("use_bidirectional_attention", "rope_interleaved", "use_qk_norm"),
-            *("qk_layernorm", "no_rope_layers", "num_experts", "num_local_experts", "clip_qkv"),
-            *("attention_chunk_size", "kv_lora_rank"),
-        ),
-        (None, False, 0),
-    ),
-    **dict.fromkeys(
-        (
-            *("attention_multiplier", "residual_multiplier", "embedding_multiplier"),
-            *("logits_scaling", "logit_scale"),
-        ),
-        (None, 1),
-    ),
-    "attn_logit_softcapping": (None,),
-    "final_logit_softcapping": (None,),
-    "partial_rotary_factor": (None, 1),
-}
-"""Entries that change the computation, with their neutral values."""
 
 
 def read_model_config(config: Mapping[str, Any], context: int | None = None) -> ModelConfig:
@@ -59,7 +38,7 @@ def read_model_config(config: Mapping[str, Any], context: int | None = None) -> 
     for name in _NEEDED:
         if entries.get(name) is None:
             raise CassandraError(f"config.json must have an entry {name!r}")
-    _require_neutral(entries, kind)
+    check_fields(entries, kind, "config.json")
     return _model(entries, kind, *_ropes(entries, kind, context))
 
 
@@ -115,17 +94,6 @@ def _supported_type(config: Mapping[str, Any]) -> ModelType:
         f"model_type must be one of {known} for the native engine, "
         f"not {_short(config.get('model_type'))}"
     )
-
-
-def _require_neutral(entries: Mapping[str, Any], kind: ModelType) -> None:
-    """Raise for entries that change the computation in a way that the engine does not support."""
-    for name, neutral in _NEUTRAL.items():
-        value = entries.get(name)
-        if value not in neutral and name not in kind.used:
-            raise CassandraError(
-                f"{name} must not be given for {kind.name} in the native engine, "
-                f"not {_short(value)}"
-            )
 
 
 def _activation(entries: Mapping[str, Any], name: str) -> Any:

@@ -12,7 +12,8 @@ from cassandra_spec.bench.draft_cache import (
 from cassandra_spec.drafting import DraftCache
 from cassandra_spec.model.speculative.chunks import FormatSealer
 from cassandra_spec.native.codec import NativeCodec
-from cassandra_spec.native.engine import WHOLE_CACHE, Engine
+from cassandra_spec.native.engine import Engine
+from cassandra_spec.native.passes import WHOLE_CACHE
 from tests.native.test_key_values import make, tokens
 
 TOKENS = 12

@@ -46,7 +46,32 @@ def test_the_model_sees_the_whole_conversation(
     assert main(["chat", str(packed), "--system", "word4", *FLAGS]) == 0
     printed = capsys.readouterr()
     assert printed.out == f"{first}\n{second}\n\n"
-    assert "replies, tokens" in printed.err
+    assert "2 replies, " in printed.err
+
+
+def test_the_oldest_turns_are_dropped_at_the_end_of_the_context(
+    packed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A context of 40 positions has room for 28 tokens of messages; each has a word3 behind it."""
+    lines = ["word5 word9", "word7", "word11 word13", "word6 " * 40, "word8"]
+    flags = ["--context", "40", "--system", "word4"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
+    assert main(["chat", str(packed), *flags, *FLAGS]) == 0
+    printed = capsys.readouterr()
+    replies = printed.out.split("\n")[:-2]
+    turns: list[str] = []
+    for line, reply in zip([each for each in lines if len(each) < 99], replies, strict=True):
+        turns.append(f"{line} word3")
+        while len("".join(["word4 word3", *turns]).replace("word", " ").split()) > 28:
+            turns = turns[2:]
+        prompt = "".join(["word4 word3", *turns])
+        command = ["generate", str(packed), "--raw", "--json", "--prompt", prompt, *FLAGS]
+        assert main(command) == 0
+        assert json.loads(capsys.readouterr().out)["texts"][0] == reply
+        turns.append(f"{reply} word3")
+    assert printed.err.count("the context is full: the oldest turns are left out") == 1
+    line = "must be at most 28 tokens with the system message, not 43: it is left out"
+    assert line in printed.err
 
 
 def test_no_message_is_no_error(
@@ -74,7 +99,7 @@ def test_an_interrupt_ends_a_conversation_cleanly(packed: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=300)
     assert process.returncode == 0
-    assert b"replies, tokens" in errors
+    assert b"tokens; " in errors
     assert b"Traceback" not in errors
 
 

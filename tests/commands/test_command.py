@@ -22,7 +22,7 @@ from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.synth import export
 from tests.commands import status
 from tests.commands.status import Output
-from tests.model.test_gguf import write_gguf
+from tests.model.gguf_files import write_gguf
 from tests.model.tiny import change_config, patterns, replace_tensors, tensors_of
 
 LINEAR = "model.layers.1.mlp.down_proj.weight"

@@ -68,7 +68,18 @@ def test_replies_go_to_output_and_figures_beside_it(
     packed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts = run_json(packed, capsys)["texts"]
-    assert main(["generate", str(packed), *PROMPTS, *TORCH, "--max-tokens", "30"]) == 0
+    command = ["generate", str(packed), *PROMPTS, *TORCH, "--max-tokens", "30"]
+    assert main(command) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "\n\n".join(texts) + "\n"
+    lines = printed.err.strip().splitlines()
+    assert 4 <= len(lines) <= 6
+    assert lines[0].startswith("2 replies, ")
+    assert any("x fewer than without drafts" in line for line in lines)
+    assert lines[-1].strip() == "all figures: --figures; none: --quiet"
+    assert main([*command, "--quiet"]) == 0
+    assert capsys.readouterr() == (printed.out, "")
+    assert main([*command, "--figures"]) == 0
     printed = capsys.readouterr()
     assert printed.out == "\n\n".join(texts) + "\n"
     for figure in (

@@ -129,7 +129,7 @@ def opened(packed: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Any, 
     with Engine.from_packed(packed, threads=1, pin=False) as engine:
         engine.tokenizer = load_tokenizer(packed)  # type: ignore[attr-defined]
         engine.stop_tokens = frozenset  # type: ignore[attr-defined]
-        yield engine, native_engine.Engine, "_round"
+        yield engine, native_engine.Engine, "run_round"
 
 
 def fail_at(call: int, method: Callable[..., Any], fail: Callable[[], NoReturn]) -> Any:
@@ -180,7 +180,7 @@ def test_a_failure_in_the_command(
 ) -> None:
     where = {
         "torch": (causal_lm.ModelSession, "target"),
-        "native": (native_engine.Engine, "_round"),
+        "native": (native_engine.Engine, "run_round"),
     }
     owner, name = where[backend]
     monkeypatch.setattr(owner, name, fail_at(4, getattr(owner, name), fail))

@@ -99,10 +99,13 @@ def test_prompts_side_by_side_have_the_replies_that_they_have_alone(
     stop = plain["texts"][1].split()[5]
     for flags in ((), ("--stop", stop), ("--temperature", "1", "--seed", "5")):
         alone = run_json(packed, capsys, *more, "--plain", *flags)
-        found = run_json(packed, capsys, *more, "--batch", "3", *flags)
-        for name in ("prompts", "texts", "tokens", "stop_reasons"):
-            assert found[name] == alone[name]
-        assert found["report"]["tokens"] == alone["report"]["tokens"]
+        for drafts in (("--gamma", "4", "--draft", "hybrid"), (), ("--plain",)):
+            found = run_json(packed, capsys, *more, "--batch", "3", *drafts, *flags)
+            for name in ("prompts", "texts", "tokens", "stop_reasons"):
+                assert found[name] == alone[name]
+            assert found["report"]["tokens"] == alone["report"]["tokens"]
+            if "--gamma" in drafts:
+                assert found["report"]["accepted"] > 0
     command = ["generate", str(packed), *PROMPTS, *more, "--max-tokens", "40", *NATIVE]
     assert main([*command, "--batch", "16"]) == 0
     assert capsys.readouterr().out == "\n\n".join(plain["texts"]) + "\n"
@@ -144,6 +147,12 @@ def test_replies_go_to_output_and_figures_beside_it(
     assert main(["generate", str(packed), *PROMPTS, "--max-tokens", "40", *NATIVE]) == 0
     printed = capsys.readouterr()
     assert printed.out == "\n\n".join(texts) + "\n"
+    assert len(printed.err.strip().splitlines()) == 6
+    for figure in ("tokens per second", "fewer than without drafts", "memory in MB: target "):
+        assert figure in printed.err
+    command = ["generate", str(packed), *PROMPTS, "--max-tokens", "40", *NATIVE, "--figures"]
+    assert main(command) == 0
+    printed = capsys.readouterr()
     for figure in ("acceptance rate", "tokens per second", "ms per draft", "rounds by plan"):
         assert figure in printed.err
 
@@ -194,7 +203,10 @@ def test_an_interrupt_ends_with_what_there_is(
         (["--kv", "mx"], "the scheme of keys and values must be unary or exact with the native"),
         (["--kv", "exact", "--kv-block", "96"], "block must divide 128 (positions of a native"),
         (["--codec", "rtl"], "--codec must not be given with --backend native"),
-        (["--gamma", "2", "--batch", "2"], "--gamma must not be given with --batch above 1"),
+        (
+            ["--temperature", "1", "--acceptance", "rejection", "--batch", "2"],
+            "acceptance must be noise in the engine's own rounds, not rejection",
+        ),
         (["--batch", "17"], "--batch must be from 1 to 16, not 17"),
         (["--gamma", "16"], "gamma must be from 0 to 15, or 'adaptive', not 16 (the native"),
         (["--threads", "0"], "argument --threads: must be an integer from 1 to 2147483647, not 0"),
@@ -246,3 +258,14 @@ def test_a_machine_without_a_compiler_says_so(
     assert run.returncode == 2
     assert run.stderr.startswith(f"casspec: error: {line}")
     assert hint in run.stderr
+
+
+def test_neither_torch_nor_transformers_is_imported(packed: Path) -> None:
+    code = (
+        "import sys; from cassandra_spec.commands.__main__ import main;"
+        "code = main(sys.argv[1:]);"
+        "sys.exit(code or len({'torch', 'transformers'} & {*sys.modules}))"
+    )
+    command = ["generate", str(packed), *PROMPTS, "--max-tokens", "4", *NATIVE]
+    run = subprocess.run([sys.executable, "-c", code, *command], check=False)
+    assert run.returncode == 0

@@ -14,13 +14,11 @@ import pytest
 
 from cassandra_spec.commands.__main__ import main
 from cassandra_spec.drafting import (
-    GREEDY,
     TARGET,
     Backend,
     Counters,
     Sampling,
     Settings,
-    SideBySide,
     Trace,
     TraceText,
 )
@@ -46,9 +44,8 @@ def test_sources_and_bytes_add_up_to_the_report(packed: Path, name: str) -> None
             counters = Counters()
             expected = list(backend.rounds(PROMPT, settings, counters))
             rounds, trace = traced(backend, settings)
-            if settings.sampling == GREEDY:
-                tokens = traced(backend, kinds[2])[0]
-                assert list(itertools.chain(*rounds)) == list(itertools.chain(*tokens))
+            tokens = traced(backend, dataclasses.replace(settings, gamma=0))[0]
+            assert list(itertools.chain(*rounds)) == list(itertools.chain(*tokens))
             assert rounds == expected
             assert [len(each.sources) for each in trace.traced] == list(map(len, rounds))
             assert sum(each.drafted for each in trace.traced) == counters.drafted
@@ -65,20 +62,29 @@ def test_sources_and_bytes_add_up_to_the_report(packed: Path, name: str) -> None
             assert read == sorted(set(read))
 
 
-def test_shared_passes_count_as_if_each_was_the_sequence_s_own(packed: Path) -> None:
-    plain = dataclasses.replace(HYBRID, gamma=0)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        dataclasses.replace(HYBRID, gamma=0),
+        HYBRID,
+        dataclasses.replace(HYBRID, sampling=SAMPLED, seed=1),
+    ],
+)
+def test_shared_passes_count_as_if_each_was_the_sequence_s_own(
+    packed: Path, settings: Settings
+) -> None:
     with BACKENDS["native"](packed, Opening(threads=1, sequences=2), HYBRID) as backend:
-        alone = traced(backend, plain)[1]
-        assert isinstance(backend, SideBySide)
+        alone = traced(backend, settings)[1]
         total = Counters()
         sequences = backend.sequences(total)
         traces = [Trace(costs=backend.costs, total=total) for _ in range(2)]
         for trace in traces:
-            sequences.claim(PROMPT, plain, trace)
+            sequences.claim(PROMPT, settings, trace)
         while sequences.step():
             pass
     assert traces[0].traced == traces[1].traced == alone.traced
-    assert total.tokens == 2 * alone.tokens
+    assert (total.tokens, total.accepted) == (2 * alone.tokens, 2 * alone.accepted)
+    assert total.prompt_seconds == sum(each.prompt_seconds for each in traces) > 0
 
 
 def test_texts_of_tokens_make_the_reply_up_to_a_stop_string(packed: Path) -> None:
@@ -111,15 +117,23 @@ def replies_of(page: Path) -> Any:
     return json.loads(data)["replies"]
 
 
-@pytest.mark.parametrize("backend", ["torch", "native"])
+@pytest.mark.parametrize("sampled", [(), ("--temperature", "1", "--seed", "1")])
+@pytest.mark.parametrize(
+    ("backend", "batch"), [("torch", ()), ("native", ()), ("native", ("--batch", "2"))]
+)
 def test_a_page_has_the_replies_beside_plain_ones(
-    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], backend: str
+    packed: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    backend: str,
+    batch: tuple[str, ...],
+    sampled: tuple[str, ...],
 ) -> None:
     page = tmp_path / "page.html"
-    chosen = ("--backend", backend, "--draft", "hybrid", "--gamma", "4", "--json")
+    chosen = ("--backend", backend, "--draft", "hybrid", "--gamma", "4", "--json", *sampled)
     assert generate(packed, *chosen) == 0
     expected = json.loads(capsys.readouterr().out)
-    assert generate(packed, *chosen, "--trace", str(page)) == 0
+    assert generate(packed, *chosen, *batch, "--trace", str(page)) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["tokens"] == expected["tokens"]
     assert found["report"]["accepted"] == expected["report"]["accepted"]
@@ -132,10 +146,14 @@ def test_a_page_has_the_replies_beside_plain_ones(
         assert each["prompt"] == expected["prompts"][place]
 
 
-def test_samples_have_no_plain_reply_beside_them(packed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [(), ("--seed", "1", "--acceptance", "rejection")])
+def test_samples_that_plain_decoding_does_not_repeat_stand_alone(
+    packed: Path, tmp_path: Path, more: tuple[str, ...]
+) -> None:
     page = tmp_path / "page.html"
-    sampled = ("--temperature", "1", "--seed", "1", "--stop", "word", "--system", "word3")
-    assert generate(packed, "--backend", "native", "--trace", str(page), *sampled) == 0
+    sampled = ("--temperature", "1", "--stop", "word", "--system", "word3", *more)
+    levels = ("--backend", "native", "--draft", "model", "--gamma", "2")
+    assert generate(packed, *levels, "--trace", str(page), *sampled) == 0
     first, second = replies_of(page)
     assert first["plain"] is second["plain"] is None
     assert [message["role"] for message in first["prompt"]] == ["system", "user"]
@@ -146,7 +164,6 @@ def test_samples_have_no_plain_reply_beside_them(packed: Path, tmp_path: Path) -
     [
         (("--trace", "."), "must be a file to write, not a directory"),
         (("--trace", "no/such/page.html"), "must be a directory to write page.html into"),
-        (("--trace", "p.html", "--batch", "2"), "--trace must not be given with --batch above 1"),
     ],
 )
 def test_what_cannot_be_traced_is_refused_before_anything_runs(

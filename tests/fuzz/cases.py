@@ -42,7 +42,7 @@ from cassandra_spec.native.forms import TARGETS
 from cassandra_spec.toolkit.running import LONGEST_LINE
 from tests.fuzz.requests import FIELDS, REQUESTS, ask, ask_plainly, body_of, opened, whole
 from tests.model.byte_model import pack_byte_model
-from tests.model.test_gguf import write_gguf
+from tests.model.gguf_files import write_gguf
 from tests.model.tiny import write_model
 from tests.native.test_memory_faults import reply_under_faults
 

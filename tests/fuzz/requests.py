@@ -11,7 +11,7 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from cassandra_spec.drafting import Counters, Settings, SideBySide
+from cassandra_spec.drafting import Counters, Settings
 from cassandra_spec.model.backends import BACKENDS, Opening
 from cassandra_spec.serve.app import Served, make_app
 from cassandra_spec.serve.metrics import Metrics
@@ -110,7 +110,6 @@ def opened(packed: Path) -> Iterator[TestClient]:
     opening = Opening(threads=1, sequences=SLOTS, context=512)
     drafts = Settings(gamma=4, draft="hybrid", stop_tokens=frozenset({END}))
     with BACKENDS["native"](packed, opening, drafts) as backend:
-        assert isinstance(backend, SideBySide)
         counters, tokenizer = Counters(), backend.tokenizer
         served = Served(
             name="tiny",

@@ -45,11 +45,14 @@ OUTSIDE: dict[str, set[str]] = {
     "system": {"numpy"},
     "native": {"numpy"},
     "serve": {"fastapi", "prometheus_client", "pydantic", "pydantic_core", "starlette", "uvicorn"},
-    "model": {"gguf", "numpy", "safetensors", "tokenizers", "torch", "tqdm", "transformers"},
+    "model": {
+        *("gguf", "jinja2", "numpy", "safetensors", "tokenizers", "torch", "tqdm", "transformers"),
+    },
 }
 OUTSIDE_OF_MODULE: dict[str, set[str]] = {
     "golden.file.reader": {"safetensors"},
     "drafting.grammar.compiler": {"llguidance"},
+    "serve.processors": {"numpy"},
     "native.tools.wheel_hook": {"hatchling"},
     "toolkit.plots": {"matplotlib"},
     "bench.study.figure": {"matplotlib"},

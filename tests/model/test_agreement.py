@@ -21,7 +21,7 @@ from cassandra_spec.model.speculative import CassandraForCausalLM
 from cassandra_spec.model.weights.agreement import agree
 from cassandra_spec.model.weights.sources import open_source
 from cassandra_spec.native.engine import Engine
-from tests.model.test_gguf import write_gguf
+from tests.model.gguf_files import write_gguf
 from tests.model.tiny import (
     MODEL_TYPES,
     SIZES,

@@ -18,7 +18,6 @@ from cassandra_spec.drafting import (
     Penalties,
     Sampling,
     Settings,
-    SideBySide,
 )
 from cassandra_spec.drafting.grammar import Grammar
 from cassandra_spec.model.backends import CheckedBackend
@@ -124,8 +123,6 @@ def test_certain_text_raises_the_tokens_of_a_verification(backend: CheckedBacken
 
 
 def test_replies_of_a_batch_are_those_alone(backend: CheckedBackend) -> None:
-    if not isinstance(backend, SideBySide):
-        pytest.skip("one sequence at a time")
     asked = [
         (prompt, of(GRAMMARS[kind], max_tokens=20 + 9 * at, **DRAFTS[at % len(DRAFTS)]))
         for at, (kind, prompt) in enumerate(itertools.product(GRAMMARS, PROMPTS))

@@ -146,7 +146,12 @@ def test_a_second_build_compiles_nothing(
     sources: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     library = build.build_library(folder=tmp_path / "cache")
-    assert "compiling first.cpp, room/second_avx2.cpp, format_tables.cpp" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    names = {"first.cpp", "room/second_avx2.cpp", "format_tables.cpp"}
+    assert set(said.partition("compiling ")[2].partition(" with")[0].split(", ")) == names
+    assert re.search(
+        r"\rnative: 1 of 3 compiled, \d+ s\rnative: 2 of 3 .*\rnative: 3 of 3 .* s\n", said
+    )
     assert library.is_file()
     assert build.build_library(folder=tmp_path / "cache") == library
     assert capfd.readouterr().err == ""
@@ -191,6 +196,33 @@ def test_two_builds_at_once_compile_once(
         jobs = [pool.submit(build.build_library, folder=tmp_path / "cache") for _ in range(2)]
         assert jobs[0].result() == jobs[1].result()
     assert capfd.readouterr().err.count("compiling") == 1
+
+
+def test_only_what_this_machine_runs_is_compiled_at_first_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    everything = build.find_toolchain()
+    own = build.for_this_machine(everything)
+    assert native.available_isas() == own.isas
+    no_avx512 = frozenset(
+        name
+        for name in build._macros(everything.command, everything_flags(everything)) or ()
+        if not name.startswith("__AVX512")
+    )
+    known = build._macros
+    monkeypatch.setattr(
+        build,
+        "_macros",
+        lambda command, flags: no_avx512 if flags == ("-march=native",) else known(command, flags),
+    )
+    kept = tuple(isa for isa in everything.isas if not isa.startswith("avx512"))
+    assert build.for_this_machine(everything).isas == kept
+    monkeypatch.setattr(build, "_macros", lambda command, flags: None)
+    assert build.for_this_machine(everything) == everything
+
+
+def everything_flags(toolchain: build.Toolchain) -> tuple[str, ...]:
+    return build.ISA_FLAGS[toolchain.isas[-1]]
 
 
 def test_the_generated_tables_are_goldens() -> None:

@@ -51,8 +51,8 @@ def requests(count: int) -> list[tuple[list[int], Settings]]:
     kinds: tuple[dict[str, Any], ...] = (
         {},
         {"stop_strings": ("word1", "word7 word")},
-        {"gamma": 0, "sampling": sampled},
-        {"gamma": 0, "sampling": Sampling(temperature=0.7), "stop_strings": ("5 word",)},
+        {"sampling": sampled},
+        {"sampling": Sampling(temperature=0.7), "stop_strings": ("5 word",)},
     )
     made = []
     for number in range(count):

@@ -25,7 +25,9 @@ def test_a_signal_finishes_what_runs(packed: Path) -> None:
         [*command, *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True, env=variables
     ) as process:
         assert process.stderr is not None
-        line = process.stderr.readline()
+        assert process.stderr.readline() == f"casspec: loading {packed}\n"
+        lines = iter(process.stderr.readline, "")
+        line = next(each for each in lines if " at http" in each)
         assert line.startswith("casspec: m at http://127.0.0.1:")
         assert "(native backend" in line
         address = f"{line.split()[3]}/v1"
@@ -39,7 +41,10 @@ def test_a_signal_finishes_what_runs(packed: Path) -> None:
             with pytest.raises(openai.APIConnectionError):
                 client.models.list()
         assert process.wait(timeout=300) == 0
-        assert process.stderr.read() == ""
+        line, *more = process.stderr.read().splitlines()
+        assert line.startswith("casspec: POST /v1/completions 200 in ")
+        assert "; reply 1000 tokens (" in line
+        assert not more
 
 
 def test_what_is_wrong_is_said_in_one_line(

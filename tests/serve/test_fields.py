@@ -22,6 +22,7 @@ from cassandra_spec.drafting import (
     encode_prompt,
 )
 from cassandra_spec.model.backends import BACKENDS, CheckedBackend, Opening
+from cassandra_spec.serve.processors import NoEnd, RecentPenalty
 from cassandra_spec.serve.requests import ChatRequest, CompletionRequest, read_request
 from cassandra_spec.serve.server import running
 from tests.serve.conftest import SLOTS, SPECULATION, STOPS, opened
@@ -81,14 +82,25 @@ ASKED: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
             "processors": (Penalties(presence=1),),
         },
     ),
+    (
+        {"temperature": 1.3, "top_k": 3, "seed": 4},
+        {"sampling": Sampling(temperature=1.3, top_k=3), "seed": 4},
+    ),
+    (
+        {"repeat_penalty": 1.4, "repeat_last_n": 9},
+        {"processors": (RecentPenalty(penalty=1.4, last=9),)},
+    ),
+    ({"repeat_penalty": 1.4}, {"processors": (RecentPenalty(penalty=1.4, last=64),)}),
+    ({"ignore_eos": True}, {"processors": (NoEnd(tokens=STOPS),)}),
 )
+_OTHERS = ("min_p", "repetition_penalty", "top_k", "repeat_penalty", "repeat_last_n", "ignore_eos")
 
 
 @pytest.mark.parametrize(("fields", "settings"), ASKED)
 def test_processed_replies_and_their_scores(
     client: openai.OpenAI, backend: CheckedBackend, fields: Any, settings: Any
 ) -> None:
-    extra = {name: fields[name] for name in ("min_p", "repetition_penalty") if name in fields}
+    extra = {name: fields[name] for name in _OTHERS if name in fields}
     known = {name: value for name, value in fields.items() if name not in extra}
     ask: Any = {"model": "tiny", "prompt": PROMPT, "max_tokens": 40, "logprobs": 3, **known}
     text, scores = plainly(backend, PROMPT, max_tokens=40, **settings)

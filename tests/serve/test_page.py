@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import openai
 import pytest
 
-from cassandra_spec.drafting import TARGET, Counters, OneByOne, Trace
+from cassandra_spec.drafting import TARGET, Counters, Trace
 from cassandra_spec.model.backends import BACKENDS, Opening
 from cassandra_spec.serve.scheduler import Scheduler
 from cassandra_spec.serve.server import running
@@ -94,7 +94,7 @@ def test_a_stop_string_ends_the_rounds_too(client: openai.OpenAI) -> None:
 def test_a_backend_that_runs_one_at_a_time_has_traces_too(packed: Path) -> None:
     counters = Counters()
     with BACKENDS["torch"](packed, Opening(), SPECULATION) as backend:
-        sequences = OneByOne(backend, counters)
+        sequences = backend.sequences(counters)
 
         def trace() -> Trace:
             return Trace(costs=backend.costs, total=counters)
@@ -174,7 +174,7 @@ def test_a_reply_is_asked_for_and_watched_by_the_keyboard(address: str) -> None:
         for each in (
             ("textbox", "Prompt (Ctrl+Enter sends it)"),
             ("spinbutton", "Most tokens"),
-            ("spinbutton", "Temperature (above 0 nothing is drafted)"),
+            ("spinbutton", "Temperature (0: always the likeliest token)"),
             ("textbox", "API key"),
             ("button", "Reply"),
             ("button", "Stop"),
@@ -243,7 +243,8 @@ def test_turns_make_a_conversation(address: str, client: openai.OpenAI) -> None:
                 )
                 assert found == asked.choices[0].message.content
             messages.append({"role": "assistant", "content": found})
-        assert tab.value("document.querySelectorAll('.reply').length") == 5  # sampled: one alone
+        assert tab.value("document.querySelectorAll('.reply').length") == 6
+        assert "identical, token for token" in status(tab)
         tab.value("[...document.querySelectorAll('button')].at(-1).click()")
         assert tab.value(TURNS) == []
         assert tab.value("document.activeElement.tagName") == "TEXTAREA"

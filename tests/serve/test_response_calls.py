@@ -181,7 +181,7 @@ def test_a_text_in_pieces_has_the_items_of_the_whole(form: CallFormat, data: Any
         *["message"] * (bool(content) or not calls),
         *["function_call"] * len(calls),
     ]
-    assert whole["status"] == ("incomplete" if reason == "length" and not calls else "completed")
+    assert whole["status"] == ("incomplete" if reason == "length" else "completed")
 
     made, sent = answer(form), [Event(text=piece, tokens=1) for piece in pieces[:-1]]
     last = Event(text=pieces[-1], tokens=9, finish_reason=reason)
@@ -234,24 +234,14 @@ RESULT = {"type": "function_call_output", "call_id": "c9", "output": ""}
         (
             {"tools": [{"type": "function", "name": "a", "parameters": {"not": {}}}]},
             "tools",
-            "Unimplemented",
+            "a: parameters.not must leave some value",
         ),
         ({"input": [RESULT]}, "input", "input must have the function_call 'c9' before its output"),
-        (
-            {"input": [{**called(1), "arguments": "[]"}]},
-            "input",
-            "input.0.arguments must be a JSON object",
-        ),
-        (
-            {"input": [{**called(1), "arguments": '{"a":' * 10_000}]},
-            "input",
-            "input.0.arguments must be a JSON object",
-        ),
-        ({"max_output_tokens": 5000}, "max_output_tokens", "must be at most 1024, not 5000"),
+        ({"input": [{**called(1), "arguments": []}]}, "input", "input.0.arguments must be a valid"),
         (
             {"tools": [], "text": {"format": {**FORMAT, "schema": {"type": "x"}}}},
             "text",
-            "text: json_schema must be a grammar to compile: Invalid type: x",
+            "text: schema: json_schema must be a grammar to compile: Invalid type: x",
         ),
     ],
 )

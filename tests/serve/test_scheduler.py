@@ -14,10 +14,8 @@ from cassandra_spec.drafting import (
     Counters,
     Emitted,
     Ends,
-    OneByOne,
     Score,
     Settings,
-    SideBySide,
     never,
 )
 from cassandra_spec.golden import CassandraError
@@ -65,7 +63,6 @@ class Reader:
 def test_every_reply_is_the_one_that_a_request_gets_alone(packed: Path, alone: Alone) -> None:
     asked, counters = requests(32), Counters()
     with BACKENDS["native"](packed, Opening(threads=1, sequences=SLOTS), SPECULATION) as backend:
-        assert isinstance(backend, SideBySide)
         sequences = backend.sequences(counters, keep=True)
         with Scheduler(sequences, backend.tokenizer, waiting=32) as scheduler:
             found = [Reader(scheduler, *each).reply() for each in asked[:8]]
@@ -86,7 +83,6 @@ def test_a_model_that_is_read_from_its_file_is_served(
     opening = Opening(threads=1, sequences=2, context=256, memory_limit=1 << 30)
     counters = Counters()
     with BACKENDS["native"](packed, opening, SPECULATION) as backend:
-        assert isinstance(backend, SideBySide)
         sequences = backend.sequences(counters)
         with Scheduler(sequences, backend.tokenizer, waiting=8) as scheduler:
             readers = [Reader(scheduler, *each) for each in asked]
@@ -100,7 +96,7 @@ def test_a_model_that_is_read_from_its_file_is_served(
 def test_a_backend_that_runs_one_at_a_time_is_served_too(packed: Path) -> None:
     asked = requests(2)
     with BACKENDS["torch"](packed, Opening(), SPECULATION) as backend:
-        with Scheduler(OneByOne(backend), backend.tokenizer, waiting=4) as scheduler:
+        with Scheduler(backend.sequences(), backend.tokenizer, waiting=4) as scheduler:
             assert scheduler.slots == 1
             gone = Reader(scheduler, [5], LONG)
             readers = [Reader(scheduler, *each) for each in asked]

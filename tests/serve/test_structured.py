@@ -39,6 +39,16 @@ TOOLS: list[Any] = [
 ]
 
 
+PATHS = {"type": "array", "items": {"type": "string", "pattern": "(?=a)b"}}
+UNFIT: Any = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "parameters": {"type": "object", "properties": {"path": PATHS, "deep": {"type": "null"}}},
+    },
+}
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pack_byte_model(tmp_path_factory.mktemp("bytes"))
@@ -158,6 +168,58 @@ def test_calls_that_must_be(client: openai.OpenAI, parallel: bool) -> None:
     assert len({each.id for each in found}) == len(calls)
 
 
+def test_a_cut_reply_has_its_complete_calls(client: openai.OpenAI) -> None:
+    fields: Any = {"tools": TOOLS, "tool_choice": "required"}
+    [whole] = create(client, **fields, max_tokens=600).choices
+    calls = functions(whole.message.tool_calls)
+    for most in range(1, 100, 9):
+        [choice] = create(client, **fields, max_tokens=most).choices
+        found = functions(choice.message.tool_calls or [])
+        assert found == calls[: len(found)]
+        assert choice.message.content in (None, "")
+        assert choice.finish_reason == "length" or found == calls
+        content, pieces, reason = streamed(client, **fields, max_tokens=most)
+        assert (content, functions(pieces), reason) == ("", found, choice.finish_reason)
+
+
+def test_an_older_form_of_calls(client: openai.OpenAI) -> None:
+    """The deprecated ``functions`` have a reply with a ``function_call``."""
+    older: Any = {"functions": [each["function"] for each in TOOLS]}
+    older["function_call"] = {"name": "weigh"}
+    [choice] = create(client, **older).choices
+    assert choice.finish_reason == "function_call"
+    assert choice.message.tool_calls is None
+    assert choice.message.function_call.name == "weigh"
+    assert is_person(json.loads(choice.message.function_call.arguments))
+    history = [*MESSAGES, choice.message.model_dump(), {"role": "function", "content": "80"}]
+    assert create(client, messages=history, max_tokens=3).choices[0].finish_reason == "length"
+
+
+UNIQUE = {"enum": [1, 2]}
+UNIQUE_ITEMS = {"type": "array", "items": UNIQUE, "minItems": 3, "maxItems": 3, "uniqueItems": True}
+
+
+def test_a_reply_that_a_grammar_cannot_enforce_is_checked(client: openai.OpenAI) -> None:
+    form: Any = {"type": "json_schema", "json_schema": {"schema": UNIQUE_ITEMS}}
+    with pytest.raises(openai.UnprocessableEntityError) as caught:
+        create(client, response_format=form)
+    assert (caught.value.param, caught.value.code) == ("response_format", "reply_mismatch")
+    assert caught.value.message.endswith("must match its schema, and does not: uniqueItems")
+    with pytest.raises(openai.APIError, match="does not: uniqueItems"):
+        streamed(client, response_format=form)
+    parameters = {"type": "object", "properties": {"a": UNIQUE_ITEMS}, "required": ["a"]}
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    with pytest.raises(openai.UnprocessableEntityError, match=r"call of f .* uniqueItems of a"):
+        create(client, tools=[tool], tool_choice="required", parallel_tool_calls=False)
+
+
+def test_descriptions_do_not_count_for_the_size_of_a_schema(client: openai.OpenAI) -> None:
+    person = {**PERSON, "description": "d" * 70_000}
+    form: Any = {"type": "json_schema", "json_schema": {"name": "a", "schema": person}}
+    [choice] = create(client, response_format=form).choices
+    assert is_person(json.loads(choice.message.content))
+
+
 def test_a_named_function(client: openai.OpenAI) -> None:
     choice: Any = {"type": "function", "function": {"name": "weigh"}}
     reply = create(client, tools=TOOLS, tool_choice=choice, parallel_tool_calls=False)
@@ -195,12 +257,17 @@ def test_calls_that_may_be_and_their_results(client: openai.OpenAI) -> None:
             "response_format",
             "at most 65536 bytes",
         ),
-        ({"tools": TOOLS, "response_format": REGEX}, "tools", "must not be a grammar"),
-        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools", "pattern"),
+        ({"tools": TOOLS, "response_format": REGEX}, "response_format", "must not be a grammar"),
+        ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools", "at least 1"),
         (
             {"tools": [{"type": "function", "function": {"name": "a", "parameters": {"not": {}}}}]},
             "tools",
-            "Unimplemented",
+            "a: parameters.not must leave some value",
+        ),
+        (
+            {"tools": [*TOOLS, UNFIT]},
+            "tools",
+            "tools: look: parameters.properties.path.items: json_schema must be a grammar to comp",
         ),
         ({"tool_choice": "required"}, "tool_choice", "tool_choice must be given with tools"),
         (
@@ -208,7 +275,6 @@ def test_calls_that_may_be_and_their_results(client: openai.OpenAI) -> None:
             "tool_choice",
             "must name one of the tools, not 'x'",
         ),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages", "tool_call_id"),
     ],
 )
 def test_requests_that_are_refused(

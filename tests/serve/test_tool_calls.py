@@ -18,6 +18,7 @@ from cassandra_spec.serve.tool_calls import (
     call_format,
     calls_grammar,
     parse_calls,
+    render,
     with_tools,
 )
 from tests.drafting.byte_tokens import END, byte_tokenizer, ids
@@ -104,17 +105,68 @@ def test_pieces_say_the_same_as_the_whole(
 
 
 @BOTH
-def test_calls_that_were_cut_off_are_content(form: CallFormat) -> None:
+def test_a_cut_reply_has_its_complete_calls_and_no_marks(form: CallFormat) -> None:
     assert len(parse_calls(written(form, WEATHER, TIME), form)) == 2
-    whole = written(form, WEATHER)
-    for size in range(len(form.begin), len(whole.rstrip())):
+    whole = "So " + written(form, WEATHER, TIME)
+    ends = [whole.index(call) + len(call) for call in (WEATHER, TIME)]
+    for size in range(len(whole) + 1):
         reader = CallText(form)
-        assert reader.add(whole[:size]) + reader.add("", last=True) == whole[:size]
-        assert not reader.calls
+        content = reader.add(whole[:size]) + reader.add("", last=True)
+        begun = size >= len("So " + form.begin)
+        assert content == ("So " if begun else whole[:size])
+        assert len(reader.calls) == sum(end <= size for end in ends)
+
+
+ARGUMENTS = (
+    '{"x": 1e999}',
+    '{"x": 0.12345678901234567890, "y": 1e5}',
+    '{"x": -0, "y": 12345678901234567890123}',
+    '{"x": "\\u00e9\u00e9 \\"}, \\"arguments\\": {"}',
+    '{"x":[1,2],"y":{}}',
+    '{"x": ' + "1" * 5000 + "}",
+)
+
+
+@BOTH
+@pytest.mark.parametrize("arguments", ARGUMENTS)
+def test_arguments_come_back_as_they_were_written(form: CallFormat, arguments: str) -> None:
+    text = written(form, f'{{"name": "f", "arguments": {arguments}}}', TIME)
+    first, second = parse_calls(text, form)
+    assert (first.name, first.arguments) == ("f", arguments)
+    assert (second.name, second.arguments) == ("time", "{}")
+    message = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {"name": call.name, "arguments": call.arguments} for call in (first, second)
+        ],
+    }
+    if form is LISTED:
+        assert with_tools([message], (), form)[0]["content"] == text
+    else:
+        assert render([message], qwen) == f"f {arguments}\ntime {{}}\n"
+
+
+def test_a_template_that_goes_through_arguments_gets_objects() -> None:
+    calls = [{"name": "f", "arguments": each} for each in ARGUMENTS[:5]]
+    message = {"role": "assistant", "content": "", "tool_calls": calls}
+    assert render([message], keys) == "".join(f"f {list(json.loads(a))}\n" for a in ARGUMENTS[:5])
+
+
+def qwen(messages: Any) -> str:
+    """Write calls like a template that turns their arguments into JSON."""
+    functions = [call["function"] for each in messages for call in each["tool_calls"]]
+    return "".join(f"{one['name']} {json.dumps(one['arguments'])}\n" for one in functions)
+
+
+def keys(messages: Any) -> str:
+    """Write the names of arguments, like a template that goes through them."""
+    functions = [call["function"] for each in messages for call in each["tool_calls"]]
+    return "".join(f"{one['name']} {list(one['arguments'])}\n" for one in functions)
 
 
 def test_what_templates_are_given() -> None:
-    call = json.loads(WEATHER)
+    call = {"name": "weather", "arguments": '{"city": "Oslo"}'}
     chat: list[dict[str, Any]] = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Weather?"},
@@ -122,8 +174,10 @@ def test_what_templates_are_given() -> None:
         {"role": "tool", "content": "sun"},
     ]
     tools = [{"type": "function", "function": {"name": "weather", "parameters": CITY}}]
-    own = with_tools(chat, tools, SEPARATE)
-    assert own[2]["tool_calls"] == [{"type": "function", "function": call}]
+    shown: list[Any] = []
+    assert render(with_tools(chat, tools, SEPARATE), lambda own: shown.append(own) or "") == ""
+    own = shown[-1]  # without marks, which this template does not write
+    assert own[2]["tool_calls"] == [{"type": "function", "function": json.loads(WEATHER)}]
     assert own[3] == chat[3]
     system, user, assistant, result = with_tools(chat, tools, LISTED)
     assert system["content"].startswith("Be brief.\n\n")

@@ -1,6 +1,11 @@
 // Decode regions to values.
+#include <algorithm>
+#include <new>
+#include <vector>
+
 #include "codec/decoder.h"
 #include "common/guard.h"
+#include "common/pool.h"
 
 namespace cassandra::codec {
 namespace {
@@ -161,32 +166,77 @@ void Decoder::put_coded(const Segment& segment, uint16_t* out) {
 
 }  // namespace cassandra::codec
 
-// Decode segments `first` to `last` of a packed tensor of `count` values; `out` begins with the
-// first of their values. `directory` has five numbers per segment. Returns OK (-1), FAILED, or the
-// cause of the error (index in cassandra_spec.golden.format.ERROR_CAUSES) in segment `*failed`.
+namespace {
+
+using namespace cassandra::codec;
+
+// A packed tensor in memory; `directory` has five numbers per segment.
+struct PackedTensor {
+    const Params& params;
+    const uint8_t* regions[2];  // speculation, verification
+    int64_t sizes[2];
+    const uint32_t* directory;
+    int64_t count;
+
+    Segment segment(int64_t index) const {
+        const uint32_t* const entry = directory + 5 * index;
+        const uint64_t unit = params.superblock;
+        Segment result{};
+        result.speculation = region_of(regions[0], sizes[0], entry[0], entry[1], unit);
+        result.verification = region_of(regions[1], sizes[1], entry[2], entry[3], unit);
+        result.count = std::min<int64_t>(count - index * params.segment, params.segment);
+        result.has_mask = entry[4] & cassandra::FLAG_MASK;
+        return result;
+    }
+};
+
+// The segments that one thread decodes, and how that ended: OK, FAILED, or the cause of the error
+// in the segment `at`.
+struct Run {
+    int64_t at, last;
+    int cause = cassandra::FAILED;
+
+    void decode(const PackedTensor& tensor, bool target, uint16_t* out) {
+        Decoder decoder(tensor.params);
+        for (cause = OK; at < last; ++at) {
+            cause = decoder.decode(tensor.segment(at), target, out);
+            if (cause != OK) return;
+            out += tensor.params.segment;
+        }
+    }
+};
+
+}  // namespace
+
+// Decode segments `first` to `last` of a packed tensor of `count` values with some threads; `out`
+// begins with the first of their values. `directory` has five numbers per segment. Returns OK (-1),
+// FAILED, or the cause of the error (index in cassandra_spec.golden.format.ERROR_CAUSES) in segment
+// `*failed`, the first that has one.
 CASSANDRA_API int cassandra_decode(const cassandra::codec::Params* p, const uint8_t* speculation,
                                    int64_t speculation_size, const uint8_t* verification,
                                    int64_t verification_size, const uint32_t* directory,
                                    int64_t first, int64_t last, int64_t count, int target,
-                                   uint16_t* out, int64_t* failed) {
-    using namespace cassandra::codec;
-    int cause = OK;
+                                   int threads, uint16_t* out, int64_t* failed) {
+    const PackedTensor tensor{*p, {speculation, verification}, {speculation_size, verification_size},
+                              directory, count};
+    std::vector<Run> runs;
     const auto decode = [&] {
-        Decoder decoder(*p);
-        for (int64_t i = first; i < last && cause == OK; ++i) {
-            const uint32_t* const entry = directory + 5 * i;
-            Segment segment{};
-            const uint64_t unit = p->superblock;
-            segment.speculation =
-                region_of(speculation, speculation_size, entry[0], entry[1], unit);
-            segment.verification =
-                region_of(verification, verification_size, entry[2], entry[3], unit);
-            segment.count =
-                count - i * p->segment < p->segment ? count - i * p->segment : p->segment;
-            segment.has_mask = entry[4] & cassandra::FLAG_MASK;
-            cause = decoder.decode(segment, target, out + (i - first) * p->segment);
-            *failed = i;
-        }
+        for (int i = 0; i < threads; ++i)
+            runs.push_back({first + (last - first) * i / threads,
+                            first + (last - first) * (i + 1) / threads});
+        cassandra::Pool(threads, false).run([&](int thread) {
+            Run& own = runs[static_cast<size_t>(thread)];
+            uint16_t* const begin = out + (own.at - first) * p->segment;
+            if (!cassandra::attempt([&] { own.decode(tensor, target, begin); }))
+                own.cause = cassandra::FAILED;
+        });
+        for (const Run& run : runs)
+            if (run.cause == cassandra::FAILED) throw std::bad_alloc();
     };
-    return cassandra::attempt(decode) ? cause : cassandra::FAILED;
+    if (!cassandra::attempt(decode)) return cassandra::FAILED;
+    for (const Run& run : runs) {
+        *failed = run.at;
+        if (run.cause != OK) return run.cause;
+    }
+    return OK;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -27,28 +28,6 @@ uint16_t pattern_of(int integer, int power, bool negative) {
         return static_cast<uint16_t>(sign | exponent << 7 | (mantissa & 0x7F));
     }
     return static_cast<uint16_t>(sign | integer << (power + 133));
-}
-
-// A finite value as odd * 2^power; zero has odd = 0.
-struct Number {
-    int odd, power;
-    bool negative, finite;
-};
-
-Number number_of(uint16_t pattern) {
-    const int exponent = (pattern >> 7) & 0xFF, mantissa = pattern & 0x7F;
-    const int significand = exponent ? 128 | mantissa : mantissa;
-    Number result{0, 0, (pattern & 0x8000) != 0, exponent < 255};
-    if (significand) {
-        const int zeros = __builtin_ctz(static_cast<unsigned>(significand));
-        result.odd = significand >> zeros;
-        result.power = std::max(exponent, 1) - 134 + zeros;
-    }
-    return result;
-}
-
-int top_power(const Number& n) {  // exponent of the leading one
-    return n.power + 31 - __builtin_clz(static_cast<unsigned>(n.odd));
 }
 
 // -- words --
@@ -109,9 +88,7 @@ struct WordPlace {
 };
 
 void put_value(const LinearLayout& layout, uint8_t* tile, WordPlace at, uint16_t value, int place) {
-    if (layout.form == Form::bf16) {
-        put_word(tile + 256 * at.block + 64 * at.chain, at.slot, value);
-    } else if (layout.form == Form::packed12) {
+    if (layout.form == Form::packed12) {
         uint8_t* block = tile + 192 * at.block;
         const uint16_t own = value & 0x807F;
         put_word(block + 64 * (at.chain / 2), at.slot, at.chain % 2 ? swapped(own) : own);
@@ -140,22 +117,18 @@ void pack_words(const LinearLayout& layout, const uint16_t* values, int lanes, u
     for (int lane = 0; lane < lanes; ++lane) {
         for (int64_t k = 0; k < layout.features; ++k) {
             uint16_t value = values[lane * layout.features + k];
-            int place = 0;
-            if (is_table_form(layout.form)) {
-                place = layout.places[value & 0x7FFF];
-                if (place == kPlaces && !is_zero(value)) {
-                    escapes.push_back({k, lane, to_float(value)});
-                    value = 0;
-                }
+            const int place = layout.places[value & 0x7FFF];
+            if (place == kPlaces && !is_zero(value)) {
+                escapes.push_back({k, lane, to_float(value)});
+                value = 0;
             }
             put_value(layout, tile, WordPlace(k, lane), value, place);
         }
     }
     // Padding features of the last block: place 0 would be a value, even if multiplied by zero.
-    if (is_table_form(layout.form))
-        for (int lane = 0; lane < kTile; ++lane)
-            for (int64_t k = lane < lanes ? layout.features : 0; k < layout.stored_features(); ++k)
-                put_value(layout, tile, WordPlace(k, lane), 0, kPlaces);
+    for (int lane = 0; lane < kTile; ++lane)
+        for (int64_t k = lane < lanes ? layout.features : 0; k < layout.stored_features(); ++k)
+            put_value(layout, tile, WordPlace(k, lane), 0, kPlaces);
     std::stable_sort(escapes.begin() + static_cast<std::ptrdiff_t>(before), escapes.end(),
                      [](const Escape& a, const Escape& b) { return a.feature < b.feature; });
 }
@@ -164,49 +137,49 @@ void pack_words(const LinearLayout& layout, const uint16_t* values, int lanes, u
 
 int magnitude_bits(const LinearLayout& layout) { return layout.form == Form::draft5 ? 4 : 3; }
 
-// Find the power of the unit of a group's values; return false if no unit fits.
+// Return the power of the lowest or of the leading one of a finite value other than 0.
+int power_of_one(uint16_t pattern, bool leading) {
+    const int exponent = pattern >> 7 & 0xFF, mantissa = pattern & 0x7F;
+    const auto integer = static_cast<unsigned>(exponent ? 128 | mantissa : mantissa);
+    const int place = leading ? 31 - __builtin_clz(integer) : __builtin_ctz(integer);
+    return std::max(exponent, 1) - 134 + place;
+}
+
+// Find the power of the unit of a group's values; return false if none fits. Odd multiples of a unit
+// all have their lowest one at it.
 bool find_unit(const LinearLayout& layout, const uint16_t* values, int64_t count, int& unit) {
-    bool found = false;
+    int most = 0;  // magnitudes are ordered as their patterns
+    for (int64_t i = 0; i < count; ++i) most = std::max(most, values[i] & 0x7FFF);
+    if (layout.odd && is_zero(values[0])) return false;
+    const int bits = layout.form == Form::mx9 ? 8 : magnitude_bits(layout);
+    unit = layout.odd ? power_of_one(values[0], false)
+           : most     ? power_of_one(static_cast<uint16_t>(most), true) + 1 - bits
+                      : 0;
+    return most < 0x7F80;
+}
+
+constexpr int kMostGroup = 64;
+using Codes = std::array<uint16_t, kMostGroup>;
+
+// Find the codes of a group's finite values, or return false. In mx9, a magnitude and (bit 8) its
+// sign.
+bool find_codes(const LinearLayout& layout, const uint16_t* values, int64_t count, int unit,
+                Codes& codes) {
+    const bool magnitudes = layout.form == Form::mx9;
+    const int half = 1 << magnitude_bits(layout), step = layout.odd ? 1 : 0;  // half: 16 or 8
+    const int most = magnitudes ? 255 : (half << step) - 1, limit = 512;
+    const double scale = std::ldexp(1.0, -unit);  // doubles neither round nor overflow here
+    int wrong = 0;
     for (int64_t i = 0; i < count; ++i) {
-        const Number n = number_of(values[i]);
-        if (!n.finite) return false;
-        if (n.odd == 0) continue;
-        const int own =
-            layout.odd ? n.power
-                       : top_power(n) + 1 - (layout.form == Form::mx9 ? 8 : magnitude_bits(layout));
-        unit = found ? std::max(unit, own) : own;
-        found = true;
+        const double number = to_float(values[i]) * scale;
+        const double near = std::min(std::max(number, -1.0 * limit), 1.0 * limit);
+        const int integer = static_cast<int>(near);
+        const int size = std::abs(integer);
+        wrong |= (integer != near) | (size > most) | (~integer & step);
+        const int code = magnitudes ? size | (values[i] & 0x8000) >> 7 : (integer + most) >> step;
+        codes[static_cast<size_t>(i)] = static_cast<uint16_t>(code);
     }
-    if (!found) unit = 0;
-    return true;
-}
-
-// Find the signed integer with value = integer * 2^unit, or return false.
-bool in_units(uint16_t pattern, int unit, int& integer) {
-    const Number n = number_of(pattern);
-    integer = 0;
-    if (n.odd == 0) return true;
-    const int shift = n.power - unit;
-    if (shift < 0 || shift > 8) return false;
-    integer = (n.negative ? -1 : 1) * (n.odd << shift);
-    return true;
-}
-
-// Find the code of a value, or return false.
-bool code_of(const LinearLayout& layout, uint16_t pattern, int unit, int& code) {
-    int integer;
-    if (!in_units(pattern, unit, integer)) return false;
-    if (layout.form == Form::mx9) {
-        code = std::abs(integer) | (pattern & 0x8000) >> 7;
-        return std::abs(integer) <= 255;
-    }
-    const int half = 1 << magnitude_bits(layout);  // 16 or 8
-    if (layout.odd) {
-        code = (integer + 2 * half - 1) / 2;
-        return integer % 2 != 0 && code >= 0 && code < 2 * half;
-    }
-    code = integer + half - 1;
-    return code >= 0 && code < 2 * half - 1;
+    return !wrong;
 }
 
 // Return the power of two between a group's unit and the unit of a kernel's sums.
@@ -237,15 +210,38 @@ std::array<Field, 2> fields_of(const LinearLayout& layout, int64_t k, int lane) 
     return {{nibble, {block + 256 + octet, static_cast<int>(place), 1, odd ? 0 : 4}}};
 }
 
-bool pack_group(const LinearLayout& layout, const uint16_t* values, int64_t first, int64_t last,
-                int lane, int unit, uint8_t* data) {
-    for (int64_t k = first; k < last; ++k) {
-        int code;
-        if (!code_of(layout, values[k], unit, code)) return false;
-        for (const Field& f : fields_of(layout, k, lane))
-            data[f.byte] = static_cast<uint8_t>(data[f.byte] | (code >> f.from & f.mask) << f.at);
+uint32_t four(const uint16_t* codes) {
+    return codes[0] | static_cast<uint32_t>(codes[1]) << 8 |
+           static_cast<uint32_t>(codes[2]) << 16 | static_cast<uint32_t>(codes[3]) << 24;
+}
+
+// Write a lane's codes of a block of 32 features as fields_of has them, four octets at a time.
+void pack_block(const LinearLayout& layout, const uint16_t* codes, int lane, uint8_t* block) {
+    constexpr uint32_t kNibbles = 0x0F0F0F0F, kOnes = 0x01010101;
+    const int drop = layout.form == Form::draft5 ? 1 : 0;
+    uint32_t more = 0;
+    for (int pair = 0; pair < 4; ++pair) {
+        const uint32_t even = four(codes + 8 * pair), odd = four(codes + 8 * pair + 4);
+        const uint32_t nibbles = (even & kNibbles) | (odd >> drop & kNibbles) << 4;
+        std::memcpy(block + 64 * pair + 4 * lane, &nibbles, 4);
+        more |= (even >> 4 & kOnes) << (7 - pair) | (odd & kOnes) << (3 - pair);
     }
-    return true;
+    if (drop) std::memcpy(block + 256 + 4 * lane, &more, 4);
+}
+
+// Write the codes of features [first, last) of a lane; others of their blocks are 0.
+void pack_group(const LinearLayout& layout, const Codes& codes, int64_t first, int64_t last,
+                int lane, uint8_t* data) {
+    if (layout.form != Form::mx9) {
+        const int64_t size = layout.form == Form::draft5 ? 320 : 256;
+        for (int64_t k = first; k < last; k += 32)
+            pack_block(layout, codes.data() + (k - first), lane, data + size * (k / 32));
+        return;
+    }
+    for (int64_t k = first; k < last; ++k)
+        for (const Field& f : fields_of(layout, k, lane))
+            data[f.byte] = static_cast<uint8_t>(
+                data[f.byte] | (codes[static_cast<size_t>(k - first)] >> f.from & f.mask) << f.at);
 }
 
 bool pack_codes(const LinearLayout& layout, const uint16_t* values, int lanes, uint8_t* tile) {
@@ -260,7 +256,9 @@ bool pack_codes(const LinearLayout& layout, const uint16_t* values, int lanes, u
             const int octet = unit + unit_shift(layout) + 127;
             if (octet < 1 || octet > 254) return false;
             tile[16 * (first / layout.group) + lane] = static_cast<uint8_t>(octet);
-            if (!pack_group(layout, row, first, last, lane, unit, data)) return false;
+            Codes codes{};
+            if (!find_codes(layout, row + first, last - first, unit, codes)) return false;
+            pack_group(layout, codes, first, last, lane, data);
         }
     }
     return true;
@@ -278,6 +276,10 @@ uint16_t coded_value(const LinearLayout& layout, const uint8_t* tile, int64_t k,
 bool pack_tile(const LinearLayout& layout, const uint16_t* values, int lanes, uint8_t* tile,
                std::vector<Escape>& escapes) {
     if (layout.form >= Form::draft5) return pack_codes(layout, values, lanes, tile);
+    if (layout.form == Form::bf16) {
+        pack_bf16(layout, values, lanes, tile);
+        return true;
+    }
     pack_words(layout, values, lanes, tile, escapes);
     return true;
 }

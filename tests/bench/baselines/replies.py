@@ -6,8 +6,6 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
-import numpy as np
-
 from cassandra_spec.bench.baselines import Prepared, parse_method
 from cassandra_spec.drafting import Candidates, Counters, Drafter, Outcome, Proposal, Settings
 from cassandra_spec.model.speculative import CassandraForCausalLM, ModelSession
@@ -41,11 +39,11 @@ def reply(
     def make(
         session: ModelSession,
         settings: Settings,
-        random: np.random.Generator,
+        seed: int,
         table: Candidates | None,
     ) -> Drafter:
         assert prepared is not None
-        return Observed(prepared.drafter(session, settings, random, table), outcomes)
+        return Observed(prepared.drafter(session, settings, seed, table), outcomes)
 
     if prepared is None:
         rounds = lm.rounds(prompt, dataclasses.replace(asked, gamma=0), Counters())

@@ -11,7 +11,7 @@ import torch
 
 from cassandra_spec.bench.study.emulation import Replies, Round, follow, greedy_replies, rounds
 from cassandra_spec.drafting import Chooser, Counters, Levels, Settings, decode
-from cassandra_spec.drafting import loop as loop_module
+from cassandra_spec.drafting import sessions as sessions_module
 from cassandra_spec.golden import CassandraError, Format
 from cassandra_spec.model.packing.packer import Recipe, pack_model
 from cassandra_spec.model.speculative import CassandraForCausalLM
@@ -96,7 +96,7 @@ def _decode(
     lm: CassandraForCausalLM, stops: frozenset[int], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[list[int], Counters]]:
     """Decode by the loop, which recycles the target's best tokens of the reply alone."""
-    accept, seen, paths = Chooser.choose, loop_module._seen, list[tuple[int, ...]]()
+    accept, seen, paths = Chooser.choose, sessions_module._seen, list[tuple[int, ...]]()
 
     def accept_and_keep(*args: Any) -> tuple[tuple[int, ...], int]:
         path, last = accept(*args)
@@ -108,7 +108,7 @@ def _decode(
         return tuple(rows[row] for row in (0, *(at + 1 for at in paths[-1])))
 
     monkeypatch.setattr(Chooser, "choose", accept_and_keep)
-    monkeypatch.setattr(loop_module, "_seen", seen_on_the_path)
+    monkeypatch.setattr(sessions_module, "_seen", seen_on_the_path)
     for asked in ASKED:
         settings = dataclasses.replace(asked, max_tokens=LENGTH, stop_tokens=stops)
         for prompt in PROMPTS:

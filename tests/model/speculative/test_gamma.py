@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cassandra_spec.drafting import Counters, Settings, decode
-from cassandra_spec.drafting.loop import MAX_PLANNED_NODES
+from cassandra_spec.drafting.sessions import MAX_PLANNED_NODES
 from tests.model.speculative.test_loop import Script, flat
 
 

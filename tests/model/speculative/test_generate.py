@@ -146,6 +146,16 @@ def test_a_seed_makes_samples_repeatable_and_those_of_a_batch_are_those_alone(
     assert not torch.equal(found, other)
 
 
+@pytest.mark.parametrize("filters", [{}, {"top_k": 9}, {"top_p": 0.9, "temperature": 0.7}])
+def test_drafts_do_not_change_samples(lm: CassandraForCausalLM, filters: dict[str, Any]) -> None:
+    sample = {"do_sample": True, "max_new_tokens": 40, "seed": 3, "eos_token_id": None, **filters}
+    for prompt in PROMPTS:
+        plain = lm.generate(prompt, **sample, gamma=0)
+        for drafts in ({}, {"gamma": 3, "draft": "model"}, {"gamma": 4, "draft": "hybrid"}):
+            assert torch.equal(lm.generate(prompt, **sample, **drafts), plain)
+            assert lm.report.drafted > 0
+
+
 def test_without_a_seed_samples_follow_torch(lm: CassandraForCausalLM) -> None:
     found = []
     for seed in (1, 1, 2):

@@ -247,9 +247,10 @@ def test_the_winning_path_of_a_tree_is_emitted() -> None:
     assert script.kept == [1, 2, 3, *(script.truth(place) for place in range(3, 16))]
 
 
-def test_a_tree_is_refused_under_sampling() -> None:
-    asked = Settings(gamma=3, sampling=Sampling(temperature=1.0), seed=1)
-    with pytest.raises(CassandraError, match="a proposal must be a chain under sampling"):
+def test_a_tree_is_refused_by_eq_1() -> None:
+    sampling = Sampling(temperature=1.0)
+    asked = Settings(gamma=3, sampling=sampling, acceptance="rejection", seed=1)
+    with pytest.raises(CassandraError, match="must be a chain for Eq"):
         list(decode(Script(), [1, 2, 3], asked, Counters(), make=lambda *_: Branches(Script())))
 
 
