@@ -77,7 +77,8 @@ def encode_text(tokenizer: Any, text: str, *, special: bool = True) -> list[int]
 
 def template_arguments(tokenizer: Any) -> frozenset[str]:
     """Return the names that variables of a chat template cannot have."""
-    return frozenset(inspect.signature(tokenizer.apply_chat_template).parameters)
+    own = inspect.signature(tokenizer.apply_chat_template).parameters
+    return frozenset({"self", "messages", "tools", "documents", *own})
 
 
 def prompt_text(

@@ -321,9 +321,7 @@ class Passes(LoadedModel):
     def require_rounds(self, settings: Settings) -> None:
         """Raise :class:`CassandraError` if this engine does not support the settings in rounds."""
         if settings.rejects:
-            raise CassandraError(
-                "acceptance must be noise in the engine's rounds, not rejection"
-            )
+            raise CassandraError("acceptance must be noise in the engine's rounds, not rejection")
         self.require_drafts(settings)
 
     def require_drafts(self, settings: Settings) -> None:

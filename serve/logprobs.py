@@ -19,13 +19,14 @@ _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a space in SentencePiece's tokens
 class TokenTexts:
     """The texts and bytes of single tokens.
 
-    ``tokenizer`` is a fast tokenizer of transformers that no other thread uses at the same time.
+    ``tokenizer`` has a ``backend_tokenizer``; no other thread uses it at the same time.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        self._added = tokenizer.added_tokens_decoder
-        decoder = tokenizer.backend_tokenizer.decoder
+        self._backend = tokenizer.backend_tokenizer
+        self._added = self._backend.get_added_tokens_decoder()
+        decoder = self._backend.decoder
         self._kinds = set(_kinds(json.loads(decoder.__getstate__()) if decoder else None))
         self._known: dict[int, bytes] = {}
 
@@ -44,7 +45,7 @@ class TokenTexts:
             return "bytes:" + "".join(f"\\x{octet:02x}" for octet in octets)
 
     def _bytes(self, token: int) -> bytes:
-        name = self._tokenizer.convert_ids_to_tokens(token)
+        name = self._backend.id_to_token(token)
         if isinstance(name, str) and token not in self._added:
             if "ByteLevel" in self._kinds:
                 table = _byte_of_character()

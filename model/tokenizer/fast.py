@@ -111,8 +111,11 @@ class FastTokenizer:
         tokenize: bool = True,
         add_generation_prompt: bool = False,
         continue_final_message: bool = False,
+        **variables: Any,
     ) -> str | list[int]:
         """Return the text of a conversation in the chat template, or its tokens.
+
+        ``variables`` are further ones of the template.
 
         Raises ``ValueError`` if there is no template or both ends are asked for, and whatever the
         template raises.
@@ -127,7 +130,7 @@ class FastTokenizer:
             tools=tools,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
-            names=self.special_tokens_map,
+            names={**self.special_tokens_map, **variables},
         )
         return self.encode(text, add_special_tokens=False) if tokenize else text
 
