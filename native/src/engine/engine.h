@@ -232,8 +232,8 @@ class Engine {
     // Copy the keys and values of the first positions of a slot to another slot.
     void copy_positions(int from, int to, int count);
 
-    // Run one round of several sequences. Of each, all tokens before its first row were processed by
-    // the target. Rows of all sequences are at most PROMPT_ROWS, drafts included. A verification
+    // Run one round of several sequences. Of each, all tokens before its first row were processed
+    // by the target. Rows of all sequences are at most PROMPT_ROWS, drafts included. A verification
     // alone reads its nodes from `results`. Return false if logits are not finite.
     bool round(const RoundRequest* requests, int count, Stage stage, RoundResult* results,
                RoundTimes& times);
@@ -326,7 +326,7 @@ class Engine {
     std::vector<Top> tops_;               // [threads, PROMPT_ROWS]
     std::vector<Pick> picks_;             // [PROMPT_ROWS], of sampled rows
     std::vector<LowDrafter> low_;         // by slot
-    bool timed_ = false;  // true once products are timed
+    bool timed_ = false;                  // true once products are timed
     double product_seconds_ = 0.0;
     Pool pool_;
 };

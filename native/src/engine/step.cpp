@@ -207,7 +207,8 @@ Top Engine::best(int row) const {
     return found;
 }
 
-// Choose the tokens after the sampled rows, each by one thread. Ends with a barrier if there are any.
+// Choose the tokens after the sampled rows, each by one thread. Ends with a barrier if there are
+// any.
 void Engine::choose(int thread, const RowTrees& trees, int first_row) {
     const auto* first = trees.samplers + first_row;
     const auto* last = trees.samplers + trees.rows;

@@ -145,8 +145,8 @@ int power_of_one(uint16_t pattern, bool leading) {
     return std::max(exponent, 1) - 134 + place;
 }
 
-// Find the power of the unit of a group's values; return false if none fits. Odd multiples of a unit
-// all have their lowest one at it.
+// Find the power of the unit of a group's values; return false if none fits. Odd multiples of a
+// unit all have their lowest one at it.
 bool find_unit(const LinearLayout& layout, const uint16_t* values, int64_t count, int& unit) {
     int most = 0;  // magnitudes are ordered as their patterns
     for (int64_t i = 0; i < count; ++i) most = std::max(most, values[i] & 0x7FFF);
@@ -211,8 +211,8 @@ std::array<Field, 2> fields_of(const LinearLayout& layout, int64_t k, int lane) 
 }
 
 uint32_t four(const uint16_t* codes) {
-    return codes[0] | static_cast<uint32_t>(codes[1]) << 8 |
-           static_cast<uint32_t>(codes[2]) << 16 | static_cast<uint32_t>(codes[3]) << 24;
+    return codes[0] | static_cast<uint32_t>(codes[1]) << 8 | static_cast<uint32_t>(codes[2]) << 16 |
+           static_cast<uint32_t>(codes[3]) << 24;
 }
 
 // Write a lane's codes of a block of 32 features as fields_of has them, four octets at a time.
