@@ -217,7 +217,8 @@ class LoadedModel:
         columns = next(iter(shapes.values()))[1]
         form = target_form(format, self._target_form, columns)
         target = _NOTHING if stream else _sized(name, self._target(tensor), size)
-        has_draft = isinstance(tensor, Packed) and (self.has_draft or form[0] == "planes")
+        planes = form[0] == "planes" and not stream
+        has_draft = isinstance(tensor, Packed) and (self.has_draft or planes)
         draft = self._codec.decode_draft(tensor).reshape(-1) if has_draft else _NOTHING
         start = 0
         for matrix, shape in shapes.items():
