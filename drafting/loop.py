@@ -61,7 +61,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a round gave a sequence: an outcome and the token after it, or an error."""
+    """One sequence's result of a round: an outcome and the token after it, or an error."""
 
     outcome: Outcome = PLAIN
     token: int | None = None  # None: the sequence's prompt is not complete

@@ -142,14 +142,14 @@ class _Fill:
 
 
 def _sums(means: Sequence[_Mean], most: int) -> _Floats:
-    """Return the sums of the first 0, 1, ... ``most`` means; there are none beyond the last."""
+    """Return the sums of the first 0, 1, ... ``most`` means; missing means count as 0."""
     values = np.zeros(most + 1)
     values[1 : len(means) + 1] = [mean.value for mean in means]
     return np.cumsum(values)
 
 
 class Gains:
-    """What drafts of one sequence gain, estimated from its past rounds.
+    """Estimates of one sequence, from its past rounds: how much its drafts gain.
 
     A drafted token's margin is large enough to continue drafting with probability ``s``.
     Tokens with a large margin are accepted with probability ``a`` given that their predecessors
@@ -355,7 +355,7 @@ class Planner:
 class _Prices:
     """Costs of the passes of a round."""
 
-    rows: NDArray[np.int_]  # of all sequences, at which a verification is priced
+    rows: _Floats  # of all sequences, at which a verification is priced
     verify: _Floats
     drafts: dict[int, tuple[float, float]]  # by low nodes: of a pass, and of each sequence in it
     beside: int  # rows of other sequences

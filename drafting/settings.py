@@ -27,8 +27,8 @@ MAX_POSITIONS = 2**31 - 1
 """Maximum number of positions."""
 
 Acceptance = Literal["noise", "rejection"]
-"""How sampled replies accept drafted tokens (docs/software/lossless.md): by noise that belongs to
-places, or by the paper's Eq. 1, whose replies depend on the drafts."""
+"""Acceptance of drafted tokens in sampled replies (docs/software/lossless.md): by noise that
+belongs to places, or by the paper's Eq. 1, whose replies depend on the drafts."""
 
 DraftKind = Literal["model", "lookup", "hybrid", "none"]
 """The draft view; low drafters only; both, as levels; plain decoding."""

@@ -31,8 +31,8 @@ class TracedRound:
 class Trace(Counters):
     """Counters of one reply that also record each round.
 
-    The prompt pass comes first, unless a round of speculation has read its last token. ``costs``
-    are those of the backend; without them byte counts are zero. ``total`` counts the same rounds.
+    The prompt pass comes first. ``costs`` are those of the backend; without them byte counts are
+    zero. ``total`` counts the same rounds.
     """
 
     costs: Costs | None

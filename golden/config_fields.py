@@ -1,4 +1,4 @@
-"""What becomes of each entry of a Hugging Face config: honoured, without influence, or refused.
+"""Entries of a Hugging Face config, each honoured, without influence, or refused.
 
 The table has every field of transformers' config classes of the packed model types, and entries of
 other model types that would change what a model computes. transformers ignores an entry that a
@@ -20,7 +20,7 @@ Treatment = Literal["honoured", "without influence", "refused"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Field:
-    """What becomes of an entry; a refused one may be missing, null or one of ``neutral``."""
+    """One entry and its treatment; a refused one may be missing, null or one of ``neutral``."""
 
     name: str
     treatment: Treatment
@@ -37,6 +37,9 @@ class Field:
 def _fields(treatment: Treatment, why: str, *names: str, **more: Any) -> tuple[Field, ...]:
     return tuple(Field(name=name, treatment=treatment, why=why, **more) for name in names)
 
+
+PACKED_MARK = {"quant_method": "cassandra", "version": 1}
+"""``quantization_config`` of packed directories."""
 
 _GEMMA = ("gemma2", "gemma3_text")
 _OFF = (False, 0)
@@ -110,7 +113,12 @@ FIELDS: tuple[Field, ...] = (
     ),
     *_fields("without influence", "layer_types says it", "_sliding_window_pattern"),
     *_fields("refused", "decoders only", "is_encoder_decoder", neutral=_OFF),
-    *_fields("refused", "tensors must be in BF16, F16 or F32", "quantization_config"),
+    *_fields(
+        "refused",
+        "tensors must be in BF16, F16 or F32, or packed by this project",
+        "quantization_config",
+        neutral=(PACKED_MARK,),
+    ),
     *_fields(
         "refused",
         "parts of layers that the type does not have",

@@ -51,7 +51,14 @@ class Answer:
         self._echoes = {at: echoes[at // n] for at in range(n * len(echoes))}  # to come
         self._replies = n * len(prompts)
         self._texts = texts
-        self._calls = [CallText(calls) for _ in range(self._replies)] if calls else []
+        self._calls = (
+            [
+                CallText(calls, must_call=plan.must_call)
+                for _ in range(self._replies if calls else 0)
+            ]
+            if calls
+            else []
+        )
         self._old_calls = old_calls
         self._plan, self._contents = plan, [""] * self._replies
         self._places = [

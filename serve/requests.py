@@ -58,7 +58,7 @@ class Body(BaseModel):
 
     @property
     def old_calls(self) -> bool:
-        """Whether the request has the deprecated ``functions``, and expects a ``function_call``."""
+        """True if the request has the deprecated ``functions``, and expects a ``function_call``."""
         return self._old_calls
 
     @property

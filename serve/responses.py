@@ -81,7 +81,7 @@ class _SchemaFormat(SchemaFormat):
 
 
 class _Reasoning(Replayed):
-    """How much a model thinks, which its chat template may tell it."""
+    """Reasoning settings, which a chat template may read."""
 
     effort: str = ""
 
@@ -253,7 +253,7 @@ class ResponseAnswer:
         self._plan = plan
         self._id, self._item = _new_id("resp"), _new_id("msg")
         self._created, self._sequence = int(time.time()), 0
-        self._calls = CallText(calls) if calls else None
+        self._calls = CallText(calls, must_call=plan.must_call) if calls else None
         self._text, self._opened = "", False  # of the message so far; whether the stream has it
 
     def whole(self, events: Sequence[Event]) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def _refuse_choice(must: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a reply must match: a grammar (None: any text), and schemas to check the reply against.
+    """Constraints of a reply: a grammar (None: any text), and schemas to check the reply against.
 
     ``calls`` has schemas by name of the function; ``content`` is of a reply without calls.
     """
@@ -153,6 +153,7 @@ class Plan:
     grammar: GrammarText | None = None
     content: Any = None
     calls: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    must_call: bool = False  # the reply consists of calls, so it has no content
 
     @property
     def checks(self) -> bool:
@@ -205,7 +206,8 @@ def plan_reply(form: Format, tools: ToolFields | None, calls: CallFormat, name: 
         several=tools.parallel_tool_calls,
     )
     schemas = {each: schema for each, schema in functions if dict(prepared)[each].checked}
-    return Plan(_grammar("lark", text, "tools"), checked, schemas)
+    grammar = _grammar("lark", text, "tools")
+    return Plan(grammar, checked, schemas, must_call=tools.must_call)
 
 
 def why_unfit(

@@ -192,12 +192,13 @@ class CallText:
     """Splits the text of a reply into content and calls, incrementally.
 
     Text that may begin a call is held back. Calls are parsed at the end. Of a reply that was cut
-    within a call, the complete calls are returned; the rest of the cut one is no content.
+    within a call, the complete calls are returned; the rest of the cut one is no content. A reply
+    that ``must_call`` has no content at all.
     """
 
-    def __init__(self, form: CallFormat) -> None:
+    def __init__(self, form: CallFormat, *, must_call: bool = False) -> None:
         self.calls: list[Call] = []
-        self._form, self._held = form, ""
+        self._form, self._held, self._must_call = form, "", must_call
 
     def add(self, text: str, *, last: bool = False) -> str:
         """Take the next text; return the text that is certainly content."""
@@ -211,7 +212,7 @@ class CallText:
             held = (size for size in sizes if self._held.endswith(begin[:size]))
             at = len(self._held) - (0 if last else next(held, 0))
         content, self._held = self._held[:at], self._held[at:]
-        return content
+        return "" if self._must_call else content
 
 
 _CALL = re.compile(r'\{"name": ("(?:[^"\\]|\\.)*"), "arguments": ')

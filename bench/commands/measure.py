@@ -15,6 +15,7 @@ from cassandra_spec.bench.commands import (
     decode,
     draft_cache,
     methods,
+    sampling,
     serving,
     streaming,
     structured,
@@ -116,7 +117,13 @@ def register(subparsers: flags.Subparsers, *others: Callable[[flags.Subparsers],
     )
     own = (_add_acceptance, _add_small_model, decode.register, context.register, _add_levels)
     rest = (_add_kernels, _add_codec, _add_pack, methods.add_exits, methods.add_projection)
-    last = (methods.add_tables, serving.register, streaming.register, draft_cache.register)
+    last = (
+        methods.add_tables,
+        serving.register,
+        streaming.register,
+        draft_cache.register,
+        sampling.register,
+    )
     for add in (*own, *rest, *last, structured.register, *others):
         add(inner)
 

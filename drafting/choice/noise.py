@@ -24,10 +24,10 @@ _MASK = 0xFFFFFFFF
 def philox(counters: Words, key: tuple[int, int]) -> Words:
     """Return four random words for each counter; both are uint32 [..., 4]."""
     c0, c1, c2, c3 = (counters[..., at].astype(np.uint64) for at in range(_WORDS))
-    k0, k1 = key
+    (k0, k1), half = key, np.uint64(32)
     for _ in range(_ROUNDS):
         one, two = c0 * np.uint64(_MULTIPLIERS[0]), c2 * np.uint64(_MULTIPLIERS[1])
-        c0, c2 = (two >> 32) ^ c1 ^ np.uint64(k0), (one >> 32) ^ c3 ^ np.uint64(k1)
+        c0, c2 = (two >> half) ^ c1 ^ np.uint64(k0), (one >> half) ^ c3 ^ np.uint64(k1)
         c1, c3 = two & np.uint64(_MASK), one & np.uint64(_MASK)
         k0, k1 = (k0 + _WEYL[0]) & _MASK, (k1 + _WEYL[1]) & _MASK
     return np.stack([c0, c1, c2, c3], axis=-1).astype(np.uint32)

@@ -121,7 +121,7 @@ class _Preparing:
 
 
 def _target(root: Any, ref: str) -> Any:
-    """Return the schema at a JSON pointer into ``root``; True if there is none."""
+    """Return the schema at a JSON pointer into ``root``; True if it has no schema there."""
     found = root
     for part in ref.removeprefix("#").split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")

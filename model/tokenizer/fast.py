@@ -79,7 +79,7 @@ class FastTokenizer:
         return vocabulary
 
     def special_token_id(self, name: str) -> int | None:
-        """Return the number of a special token, such as ``bos_token``; None if there is none."""
+        """Return the number of a special token, such as ``bos_token``; None without one."""
         token = self.special_tokens_map.get(name)
         if token is None:
             return None
@@ -90,17 +90,17 @@ class FastTokenizer:
 
     @property
     def bos_token_id(self) -> int | None:
-        """Token before a text; None if there is none."""
+        """Token before a text; None without one."""
         return self.special_token_id("bos_token")
 
     @property
     def eos_token_id(self) -> int | None:
-        """Token behind a text; None if there is none."""
+        """Token behind a text; None without one."""
         return self.special_token_id("eos_token")
 
     @property
     def pad_token_id(self) -> int | None:
-        """Token for padding; None if there is none."""
+        """Token for padding; None without one."""
         return self.special_token_id("pad_token")
 
     def apply_chat_template(

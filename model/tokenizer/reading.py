@@ -39,7 +39,7 @@ _OF_TYPE: Mapping[str, str | None] = {
 }
 """Classes that transformers has registered, by model type."""
 _WRONGLY_NAMED = ("phi3", "qwen2")
-"""Model types of which transformers ignores the class in tokenizer_config.json."""
+"""Model types whose class in tokenizer_config.json is ignored by transformers."""
 
 _QWEN_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -141,7 +141,7 @@ def _class_of(config: Entries, entries: Entries, text: str) -> str:
     model = config.get("model_type")
     if model not in _OF_TYPE:
         raise UnreadableError(f"its model type is {model!r}")
-    registered, wrong = _OF_TYPE[model], model in _WRONGLY_NAMED
+    registered, wrong = _OF_TYPE[str(model)], model in _WRONGLY_NAMED
     stated = (entries.get("tokenizer_class") or config.get("tokenizer_class") or "") or None
     named = stated.removesuffix("Fast") if isinstance(stated, str) else None
     if named == _LLAMA and not wrong and '"ByteLevel"' in text:
@@ -158,7 +158,7 @@ def _class_of(config: Entries, entries: Entries, text: str) -> str:
 
 @dataclass(kw_only=True)
 class _Files:
-    """What a directory says about its tokenizer."""
+    """Files of a directory that describe its tokenizer."""
 
     text: str  # of tokenizer.json
     body: Entries  # the same

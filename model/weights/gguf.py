@@ -161,9 +161,8 @@ class GgufSource:
         from transformers import CONFIG_MAPPING  # slow to import
 
         with _errors_of_gguf(self._path), _quiet_transformers():
-            config = CONFIG_MAPPING[self._architecture.name](
-                **self._config, tie_word_embeddings=self._agreement.tied
-            )
+            entries = {**self._config, "tie_word_embeddings": self._agreement.tied}
+            config = CONFIG_MAPPING[self._architecture.name](**entries)
             config.architectures = [self._architecture.class_name]
             config.dtype = "bfloat16"
             config.save_pretrained(directory)

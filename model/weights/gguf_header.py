@@ -127,7 +127,11 @@ class _Walk:
         key = self._take(length).decode(errors="replace")
         (kind,) = self._numbers("I")
         value = self._place
-        inner, elements = self._array() if kind == _ARRAY else (kind, self._single(kind))
+        inner, elements = kind, None
+        if kind == _ARRAY:
+            inner, elements = self._array()
+        else:
+            self._single(kind)
         return key, Entry(kind=inner, value=value, stop=self._place, elements=elements)
 
     def _single(self, kind: int) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of each key and tensor of a GGUF file: honoured, without influence, or refused.
+"""Keys and tensors of GGUF files, each honoured, without influence, or refused.
 
 The table has the keys and tensors that llama.cpp reads for the packed model types, and those that
 its converter writes. A key of a model or of a tokenizer that is not in it is refused.
@@ -31,7 +31,7 @@ KINDS = (Kind.F32, Kind.F16, Kind.BF16, *_quantised)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """What becomes of a key, or of a tensor by its name.
+    """One key, or the name of a tensor, and its treatment.
 
     A refused key may have a value that changes nothing: one of ``neutral``, or the file's ``same``,
     a name in the standards of :func:`check_keys`.

@@ -16,7 +16,7 @@ _KEY = "tokenizer.ggml."
 _BYTES, _PIECES = "gpt2", "llama"  # tokenizers that are read
 _PIECE_TOKENS = {"bos": 1, "eos": 2, "unknown": 0}  # of SentencePiece files that do not say
 
-# How text is cut before merges, by tokenizer.ggml.pre; several names mean the same expressions.
+# Expressions that cut text before merges, by tokenizer.ggml.pre; several names mean the same.
 _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 _CUTS: Mapping[str, tuple[str, ...]] = {
     "default": (r"[\p{P}\$\+<=>\^~\|]+", _WORDS, r"\p{N}+", "[0-9][0-9][0-9]"),

@@ -13,15 +13,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from cassandra_spec.golden.config_fields import PACKED_MARK
 from cassandra_spec.golden.model_config import read_json
 
-METHOD = "cassandra"
+METHOD = str(PACKED_MARK["quant_method"])
 """``quant_method`` of packed directories."""
 
-_VERSION = 1
 _REFUSAL = "the weights are packed, import cassandra_spec.model.huggingface before from_pretrained"
 _ENTRIES = {
-    "quantization_config": {"quant_method": METHOD, "version": _VERSION},
+    "quantization_config": PACKED_MARK,
     "transformers_weights": _REFUSAL,
     "auto_map": {"AutoConfig": "configuration_cassandra.PackedConfig"},
 }

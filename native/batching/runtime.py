@@ -71,7 +71,7 @@ class ClaimedSlots(Protocol):
 
 @dataclasses.dataclass
 class _Slot:
-    """What the runtime knows of a running sequence."""
+    """A running sequence."""
 
     history: NDArray[np.int32]  # its tokens, [context + 1]
     stops: NDArray[np.int32]

@@ -22,7 +22,7 @@ class OneSlot:
         return 0, 0
 
     def release(self, slot: int, tokens: Sequence[int]) -> None:
-        """Let the slot be claimed again."""
+        """Free the slot."""
         self.free = 1
 
     def close(self) -> None:

@@ -70,7 +70,7 @@ def test_the_oldest_turns_are_dropped_at_the_end_of_the_context(
         assert json.loads(capsys.readouterr().out)["texts"][0] == reply
         turns.append(f"{reply} word3")
     assert printed.err.count("the context is full: the oldest turns are left out") == 1
-    line = "must be at most 28 tokens with the system message, not 43: it is left out"
+    line = "must be at most 28 tokens with the system message, not 42: it is left out"
     assert line in printed.err
 
 

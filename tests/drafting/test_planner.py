@@ -108,7 +108,7 @@ class Adaptive:
 
 
 class Fixed:
-    """The same plan for each sequence in every round."""
+    """Give each sequence the same plan in every round."""
 
     def __init__(self, plans: Sequence[Plan]) -> None:
         self._plans = list(plans)
@@ -192,7 +192,7 @@ def test_the_best_fixed_plans_are_found(machine: str, kinds: tuple[str, ...]) ->
 @pytest.mark.parametrize(("count", "gain"), [(1, 1.5), (2, 1.4), (4, 1.3), (8, 1.2)])
 @pytest.mark.parametrize("settings", [MODEL, HYBRID], ids=["model", "hybrid"])
 def test_several_gain_where_rows_are_cheap(settings: Settings, count: int, gain: float) -> None:
-    """Rows of several sequences share the passes, so drafts go on paying."""
+    """Rows of several sequences share the passes, so drafts still pay."""
     kinds, machine = ("prose",) * count, MACHINES["matrix units"]
     plain = play(kinds, machine, settings, Fixed([Plan()] * count)).rate
     assert play(kinds, machine, settings, Adaptive(count, settings)).rate > gain * plain

@@ -1,4 +1,4 @@
-"""What llama.cpp makes of GGUF files; run by a Python that has llama-cpp-python.
+"""Logits and tokens of GGUF files by llama.cpp; run by a Python that has llama-cpp-python.
 
 A program of its own, without imports of the project. It answers requests, a JSON object in a line
 each, on standard input: ``model``, a path; ``tokens``, of which it returns the logits of each;

@@ -60,11 +60,54 @@ class Speaker:
         for step in range(settings.max_tokens):
             yield [(first + step) % (len(WORDS) - 2) + 2]
 
+    def sequences(self, counters: Counters | None = None, *, keep: bool = False) -> Sequences:
+        return OneByOne(self)
+
     def make_report(self, counters: Counters, settings: Settings) -> Any:
         raise NotImplementedError
 
     def stop_tokens(self) -> frozenset[int]:
         return frozenset({0})
+
+
+class OneByOne:
+    """The sequences of a speaker that has one at a time."""
+
+    def __init__(self, speaker: Speaker) -> None:
+        self._speaker = speaker
+        self._rounds: Iterator[list[int]] | None = None
+        self._left = 0
+
+    @property
+    def free(self) -> int:
+        return int(self._rounds is None)
+
+    def claim(
+        self,
+        prompt: Sequence[int],
+        settings: Settings,
+        trace: Counters | None = None,
+        **asked: Any,
+    ) -> int:
+        self._rounds = self._speaker.rounds(prompt, settings, Counters())
+        self._left, self._stops = settings.max_tokens, settings.stop_tokens
+        return 0
+
+    def cached(self, slot: int) -> int:
+        return 0
+
+    def step(self) -> list[Emitted]:
+        if self._rounds is None:
+            return []
+        [token] = next(self._rounds)
+        self._left -= 1
+        ended = not self._left or token in self._stops
+        if ended:
+            self._rounds = None
+        return [Emitted(0, token, ended)]
+
+    def release(self, slot: int) -> None:
+        self._rounds = None
 
 
 def bake(speaker: Speaker, model: Path, out: Path, **changes: Any) -> Baked:

@@ -135,7 +135,7 @@ EXAMPLES: dict[str, Example] = {
     "*": Example("somebody"),
 }
 ELSEWHERE = {"general.alignment", "split.no", "split.count", "split.tensors.count"}
-"""Keys that go with the rest of a file, of which there are tests below."""
+"""Keys that go with the rest of a file; tests below cover them."""
 
 OTHER = {"*": "else", f"{ARCH}*": "something_new", "tokenizer.chat_template.*": "tool_use"}
 """Text for the end of names."""
@@ -191,7 +191,7 @@ def test_a_row_is_what_becomes_of_a_file(
     model = models(architecture, PIECES if example.pieces else 259)
     key = name_of(row, architecture)
     beside = {n.replace(ARCH, f"{architecture}."): value for n, value in example.beside.items()}
-    keys = keys_of(model) | (piece_keys() if example.pieces else {}) | beside
+    keys = dict(keys_of(model)) | (piece_keys() if example.pieces else {}) | beside
     arrays = arrays_of(model)
 
     def made(name: str, changes: Mapping[str, Any]) -> dict[str, bytes] | str:

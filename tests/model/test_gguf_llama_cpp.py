@@ -92,7 +92,7 @@ def llama() -> Iterator[LlamaCpp]:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A model, and what its file says beside the sizes."""
+    """A model, and the keys of its file beside the sizes."""
 
     architecture: str
     keys: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -14,7 +14,7 @@ import pytest
 
 from cassandra_spec import native
 from cassandra_spec.golden.arrays import arithmetic
-from cassandra_spec.native import build, constants
+from cassandra_spec.native import build, constants, library
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = {
@@ -203,7 +203,7 @@ def test_only_what_this_machine_runs_is_compiled_at_first_use(
 ) -> None:
     everything = build.find_toolchain()
     own = build.for_this_machine(everything)
-    assert native.available_isas() == own.isas
+    assert library.available_isas() == own.isas
     no_avx512 = frozenset(
         name
         for name in build._macros(everything.command, everything_flags(everything)) or ()

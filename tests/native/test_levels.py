@@ -101,7 +101,7 @@ class Plain:
 
     def choose(self, row: int, position: int) -> Choice:
         found = pick(self.logits[row], self._settings.sampling, self._settings.seed or 0, position)
-        return Choice(found.token, found.second, np.float32(found.margin))
+        return Choice(found.token, found.second, float(np.float32(found.margin)))
 
     def keep(self, path: Sequence[int]) -> None:
         self._forward(self._paths[path[-1] if path else 0])

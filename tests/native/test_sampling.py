@@ -130,8 +130,8 @@ def test_drafts_do_not_change_a_sampled_reply(
 ) -> None:
     counters = Counters()
     for seed, gamma in enumerate(GAMMAS):
-        asked = {"sampling": sampling, "seed": seed, "max_tokens": 60}
-        drafts = {"draft": draft, "gamma": gamma, "min_margin": 0.4 * (seed % 2)}
+        asked: dict[str, Any] = {"sampling": sampling, "seed": seed, "max_tokens": 60}
+        drafts: dict[str, Any] = {"draft": draft, "gamma": gamma, "min_margin": 0.4 * (seed % 2)}
         cache = DraftCache(window=32, sinks=2)
         found = sample(drafting, counters, **asked, **drafts, draft_cache=cache)
         assert found == sample(drafting, **asked)

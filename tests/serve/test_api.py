@@ -19,7 +19,6 @@ import openai
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cassandra_spec.commands.__main__ import main
 from cassandra_spec.drafting import Sampling, Settings, encode_prompt
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.serve.server import running
@@ -178,18 +177,6 @@ def test_the_beginning_of_a_prompt_is_read_once(client: openai.OpenAI, alone: Al
         cached.append(usage.prompt_tokens_details.cached_tokens)
     assert cached[1:3] == [39, 30]
     assert cached[3] < 2
-
-
-def test_the_load_of_a_server_is_measured(
-    address: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    file = tmp_path / "load.json"
-    flags = ["--clients", "3", "--rounds", "2", "--max-tokens", "9", "--json", str(file)]
-    assert main(["bench", "serve", address, *flags]) == 0
-    assert "one after another" in capsys.readouterr().out
-    loads = json.loads(file.read_text())["loads"]
-    assert [(each["tokens"], each["differing"]) for each in loads] == [(27, 0)] * 2
-    assert main(["bench", "serve", "http://127.0.0.1:9"]) == 2
 
 
 def test_models(client: openai.OpenAI) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,7 +63,7 @@ def test_what_is_wrong_is_said_in_one_line(
             status = main(["serve", str(packed), "--threads", "1", *flags])
         except SystemExit as end:
             status = end.code  # type: ignore[assignment]
-        err = capsys.readouterr().err
+        err = re.sub(r"^casspec: loading .*\n", "", capsys.readouterr().err)
         assert (status, err.count("\n")) == (2, 1)
         assert message in err
     monkeypatch.setitem(sys.modules, "uvicorn", None)

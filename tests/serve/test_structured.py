@@ -17,7 +17,10 @@ from cassandra_spec.drafting import Counters, Settings, encode_prompt
 from cassandra_spec.drafting.grammar import GrammarText
 from cassandra_spec.model.backends import BACKENDS, Opening
 from cassandra_spec.serve.app import Served
+from cassandra_spec.serve.errors import ApiError
 from cassandra_spec.serve.server import open_server, running
+from cassandra_spec.serve.structured import Plan
+from cassandra_spec.serve.tool_calls import Call
 from tests.drafting.byte_tokens import END
 from tests.model.byte_model import COMPILER, pack_byte_model
 
@@ -207,10 +210,14 @@ def test_a_reply_that_a_grammar_cannot_enforce_is_checked(client: openai.OpenAI)
     assert caught.value.message.endswith("must match its schema, and does not: uniqueItems")
     with pytest.raises(openai.APIError, match="does not: uniqueItems"):
         streamed(client, response_format=form)
+
+
+def test_a_call_that_a_grammar_cannot_enforce_is_checked() -> None:
     parameters = {"type": "object", "properties": {"a": UNIQUE_ITEMS}, "required": ["a"]}
-    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
-    with pytest.raises(openai.UnprocessableEntityError, match=r"call of f .* uniqueItems of a"):
-        create(client, tools=[tool], tool_choice="required", parallel_tool_calls=False)
+    plan = Plan(calls={"f": parameters})
+    plan.check("", [Call("1", "g", '{"a": [1, 1]}')])
+    with pytest.raises(ApiError, match=r"call of f .* uniqueItems of a"):
+        plan.check("", [Call("1", "f", '{"a": [1, 2, 1]}')])
 
 
 def test_descriptions_do_not_count_for_the_size_of_a_schema(client: openai.OpenAI) -> None:

@@ -160,7 +160,7 @@ def qwen(messages: Any) -> str:
 
 
 def keys(messages: Any) -> str:
-    """Write the names of arguments, like a template that goes through them."""
+    """Write the names of arguments, like a template that lists them."""
     functions = [call["function"] for each in messages for call in each["tool_calls"]]
     return "".join(f"{one['name']} {list(one['arguments'])}\n" for one in functions)
 
@@ -175,7 +175,12 @@ def test_what_templates_are_given() -> None:
     ]
     tools = [{"type": "function", "function": {"name": "weather", "parameters": CITY}}]
     shown: list[Any] = []
-    assert render(with_tools(chat, tools, SEPARATE), lambda own: shown.append(own) or "") == ""
+
+    def show(own: Any) -> str:
+        shown.append(own)
+        return ""
+
+    assert render(with_tools(chat, tools, SEPARATE), show) == ""
     own = shown[-1]  # without marks, which this template does not write
     assert own[2]["tool_calls"] == [{"type": "function", "function": json.loads(WEATHER)}]
     assert own[3] == chat[3]

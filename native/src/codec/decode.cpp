@@ -217,13 +217,13 @@ CASSANDRA_API int cassandra_decode(const cassandra::codec::Params* p, const uint
                                    int64_t verification_size, const uint32_t* directory,
                                    int64_t first, int64_t last, int64_t count, int target,
                                    int threads, uint16_t* out, int64_t* failed) {
-    const PackedTensor tensor{*p, {speculation, verification}, {speculation_size, verification_size},
-                              directory, count};
+    const PackedTensor tensor{
+        *p, {speculation, verification}, {speculation_size, verification_size}, directory, count};
     std::vector<Run> runs;
     const auto decode = [&] {
         for (int i = 0; i < threads; ++i)
-            runs.push_back({first + (last - first) * i / threads,
-                            first + (last - first) * (i + 1) / threads});
+            runs.push_back(
+                {first + (last - first) * i / threads, first + (last - first) * (i + 1) / threads});
         cassandra::Pool(threads, false).run([&](int thread) {
             Run& own = runs[static_cast<size_t>(thread)];
             uint16_t* const begin = out + (own.at - first) * p->segment;

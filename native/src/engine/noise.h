@@ -11,7 +11,7 @@ constexpr int LIKELY = 4;
 
 struct Top;
 
-// How the tokens of a sequence are chosen. Also in native/engine_binding.py.
+// Sampling parameters of a sequence. Also in native/engine_binding.py.
 struct Sampler {
     double temperature;  // 0: the top token
     double top_p;        // 1: off

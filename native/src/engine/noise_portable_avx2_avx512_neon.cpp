@@ -51,8 +51,7 @@ inline void store_words(uint32_t* p, U16 a) {
     _mm256_storeu_si256(at + 1, a.v[1]);
 }
 inline U16 mix(U16 a, U16 b, U16 c) {
-    for (int i = 0; i < 2; ++i)
-        a.v[i] = _mm256_xor_si256(a.v[i], _mm256_xor_si256(b.v[i], c.v[i]));
+    for (int i = 0; i < 2; ++i) a.v[i] = _mm256_xor_si256(a.v[i], _mm256_xor_si256(b.v[i], c.v[i]));
     return a;
 }
 inline void multiply(U16 a, uint32_t by, U16& high, U16& low) {
@@ -122,8 +121,7 @@ double gumbel(uint32_t word) { return -std::log(-std::log((word + 0.5) * 0x1p-32
 V16 load_logits(const Scan& scan, int at) {
     if (at + LANES <= scan.count) return load(scan.logits + at);
     float lane[LANES];
-    for (int i = 0; i < LANES; ++i)
-        lane[i] = at + i < scan.count ? scan.logits[at + i] : -INFINITY;
+    for (int i = 0; i < LANES; ++i) lane[i] = at + i < scan.count ? scan.logits[at + i] : -INFINITY;
     return load(lane);
 }
 

@@ -141,8 +141,8 @@ class Engine::Part {
     }
 
     void add_row(RowTrees& rows, int at) const {
-        rows.begin(request_.history[request_.position + at], request_.slot,
-                   request_.position + at, {}, request_.chooses ? sampler() : nullptr);
+        rows.begin(request_.history[request_.position + at], request_.slot, request_.position + at,
+                   {}, request_.chooses ? sampler() : nullptr);
     }
 
     int low_tree(int count, int depth, double min_probability, TreeNode* out) const {
@@ -264,7 +264,7 @@ class Engine::Round {
         return true;
     }
 
-    // Run one draft view pass over all chains that go on.
+    // Run one draft view pass over all unfinished chains.
     bool extend() {
         const double begun = now();
         RowTrees rows;

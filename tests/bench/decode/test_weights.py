@@ -93,7 +93,7 @@ def test_the_step_of_the_bundled_file_is_the_quantisers_own() -> None:
     """A step is the scale of the blocks of Q4_1, but for rounding to BF16."""
     source = open_source("smollm2")
     assert isinstance(source, GgufSource)
-    stored = next(t for t in source._reader.tensors if t.name == "blk.0.ffn_up.weight")
+    stored = source._names["model.layers.0.mlp.up_proj.weight"]
     assert stored.tensor_type == gguf.GGMLQuantizationType.Q4_1
     blocks = stored.data.reshape(-1, 20)  # a scale and a minimum in F16, 16 bytes of values
     scales = np.abs(np.ascontiguousarray(blocks[:, :2]).view(np.float16).astype(np.float32))[:, 0]

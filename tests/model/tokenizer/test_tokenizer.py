@@ -72,7 +72,7 @@ def require_equal(ours: Any, theirs: Any, text: str) -> None:
     for special in (False, True):
         try:
             wanted = theirs.encode(text, add_special_tokens=special)
-        except Exception as error:  # a text needs the unknown token, and there is none
+        except Exception as error:  # a text needs the unknown token, which is missing
             with pytest.raises(type(error), match=re.escape(str(error))):
                 ours.encode(text, add_special_tokens=special)
             continue
@@ -166,7 +166,7 @@ def test_any_tokens(shared: Path, case: tuple[str, str | None, str, str], data: 
 
 
 def test_special_tokens_of_an_older_file(tmp_path: Path) -> None:
-    stated = {"eos_token": token("<eos>", lstrip=True), "bos_token": "<bos>"}
+    stated: dict[str, Any] = {"eos_token": token("<eos>", lstrip=True), "bos_token": "<bos>"}
     stated["eos_token"].pop("special")
     entries = {"eos_token": "</s>", "tokenizer_class": "LlamaTokenizer"}
     folder = write(tmp_path, "llama", pieces_json(), entries, special_tokens_map=stated)
