@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -67,8 +67,17 @@ class PassCosts(Protocol):
     def wants_plain(self, rows: int) -> bool:
         """Return True if the next round should be plain, to learn what it costs."""
 
-    def observe(self, positions: Sequence[int], outcomes: Sequence[Outcome]) -> None:
-        """Update costs from a finished round."""
+    def observe(
+        self,
+        positions: Sequence[int],
+        outcomes: Sequence[Outcome],
+        counts: Sequence[int] | None = None,
+    ) -> None:
+        """Update costs from a finished round.
+
+        ``counts`` are the tokens that the target read of each sequence, beside drafts (default:
+        one).
+        """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,10 +97,11 @@ class FixedPolicy:
 class _Mean:
     """Exponentially weighted mean over cases, with a prior.
 
-    Each call of ``add`` multiplies the sums by ``DECAY``, or by ``IDLE`` without cases. The prior
-    counts as ``weight`` constant cases of value ``prior``. An estimate that stops all drafting
-    therefore fades within a hundred rounds or two, and drafting is tried again. Another ``start``
-    cases of that value fade like those that are added, so that the first few cases change little.
+    Each call of ``add`` multiplies the sums by ``DECAY``, or by ``IDLE`` after a round that drafted
+    nothing. The prior counts as ``weight`` constant cases of value ``prior``. An estimate that
+    stops all drafting therefore fades within a hundred rounds or two, and drafting is tried again.
+    Another ``start`` cases of that value fade like those that are added, so that the first few
+    cases change little.
     """
 
     DECAY, IDLE = 0.97, 0.9875
@@ -104,8 +114,8 @@ class _Mean:
     def value(self) -> float:
         return (self._sum + self._prior * self._weight) / (self._cases + self._weight)
 
-    def add(self, amount: float, cases: float) -> None:
-        decay = self.DECAY if cases else self.IDLE
+    def add(self, amount: float, cases: float, *, idle: bool = False) -> None:
+        decay = self.IDLE if idle else self.DECAY
         self._sum = self._sum * decay + amount
         self._cases = self._cases * decay + cases
 
@@ -173,6 +183,7 @@ class Gains:
         self.rows = min(max_nodes, levels.rows)
         self.fill = _Fill(max_nodes, sources=self.uses_low)
         self._unfilled = 0  # rounds since all rows were filled
+        self.failed = False  # in the last round more drafted tokens were rejected than kept
         self.accepted, self.continued = _Mean(0.8, 1.0, start=3.0), _Mean(0.9)  # a, s
         self.accepted_last, self.matched = _Mean(0.6), _Mean(0.4, 6.0)  # b, m
         self.kept = _Mean(1.0, 0.5)  # accepted nodes of the low drafter over the number promised
@@ -212,15 +223,18 @@ class Gains:
         view, passes = outcome.counts().get(DRAFT_VIEW, Count()), outcome.proposal.passes
         stopped = view.drafted > 0 and outcome.proposal.stopped
         sure, whole = view.drafted - stopped, view.tested == view.drafted
-        self.accepted.add(min(view.accepted, sure), min(view.tested, sure))
-        self.accepted_last.add(stopped and view.accepted == view.drafted, stopped and whole)
-        self.continued.add(sure, view.drafted)
+        idle = not outcome.drafted
+        self.failed = 2 * len(outcome.path) < outcome.drafted
+        self.accepted.add(min(view.accepted, sure), min(view.tested, sure), idle=idle)
+        last = stopped and view.accepted == view.drafted
+        self.accepted_last.add(last, stopped and whole, idle=idle)
+        self.continued.add(sure, view.drafted, idle=idle)
         more = max(view.drafted - 1, 0) * any(each.rows > 1 for each in passes)
-        self.matched.add(more and view.drafted - len(passes), more)
+        self.matched.add(more and view.drafted - len(passes), more, idle=idle)
         if view.drafted:
             self.fill.observe(outcome, view, plan.rows)
         promised, kept = outcome.promised()
-        self.kept.add(kept, promised)
+        self.kept.add(kept, promised, idle=idle)
 
 
 class Chains:
@@ -290,6 +304,17 @@ class Chains:
         return passes
 
 
+class Others(NamedTuple):
+    """Sequences of a round whose plans are given."""
+
+    rows: int = 0  # in the verification
+    plain: int = 0  # sequences that emit a token
+    prompts: int = 0  # sequences whose prompts are read
+
+
+ALONE = Others()
+
+
 class Planner:
     """Choose the plans of a round of several sequences with the most expected tokens per cost.
 
@@ -300,55 +325,78 @@ class Planner:
     single sequence this is the plan with the most tokens per cost. Among equal plans the smaller
     wins.
 
+    Rows of prompts pay for a part of a verification: all but what the other sequences would cost
+    in a plain pass of all of them. Otherwise drafts would seem cheap beside a long pass, and delay
+    the prompts.
+
     The low drafter's tree goes to the target without a draft pass if its expected tokens per cost
     exceed those of the best plan. The expectation is scaled by the ratio of kept to promised tokens
     so far. Without a draft view, the tree's size follows from the acceptance rates of its first,
     second, ... node.
 
+    Planning takes some per cent of a pass. So a joint plan with chains holds for up to ``HELD``
+    rounds of the same sequences beside the same others, unless the drafts of one fail, and one
+    without for ``HELD_PLAIN``. At the beginning, while costs are learned, it holds for one round,
+    and for one more after each ``LEARNING`` rounds.
+
     ``plans`` counts the plans chosen.
     """
+
+    HELD, HELD_PLAIN, LEARNING = 4, 2, 32
 
     def __init__(self, costs: PassCosts) -> None:
         self.costs = costs
         self.plans: dict[str, int] = {}
+        self._held: list[Plan] = []
+        self._for: tuple[Sequence[Gains], Others] = [], ALONE  # what the held plans are of
+        self._rounds = self._left = 0  # planned so far; for which the held plans hold
 
     def plan(
         self,
         gains: Sequence[Gains],
         positions: Sequence[int],
-        *,
-        beside: int = 0,
-        plain: int = 0,
+        others: Others = ALONE,
     ) -> list[Plan]:
-        """Return the plans of the next round; ``positions`` are those of the last tokens.
-
-        ``beside`` are rows of other sequences in the same verification, ``plain`` the tokens that
-        these will emit.
-        """
-        prices = self._prices(gains, positions, beside, plain)
+        """Return the plans of the next round; ``positions`` are those of the last tokens."""
         plans = [Plan()] * len(gains)
-        if beside or not self.costs.wants_plain(len(gains)):
-            options = _JointPlan(gains, prices)
-            options.improve()
-            plans = [each.sometimes_filled(options.plan(at)) for at, each in enumerate(gains)]
+        if others.rows or not self.costs.wants_plain(len(gains)):
+            held = self._joint(gains, positions, others)
+            plans = [each.sometimes_filled(plan) for each, plan in zip(gains, held, strict=True)]
         for plan in plans:
             self.plans[str(plan)] = self.plans.get(str(plan), 0) + 1
         return plans
 
-    def _prices(
-        self, gains: Sequence[Gains], positions: Sequence[int], beside: int, plain: int
-    ) -> _Prices:
+    def _joint(
+        self, gains: Sequence[Gains], positions: Sequence[int], others: Others
+    ) -> list[Plan]:
+        """Return the best joint plan, or the one that is held."""
+        case = list(gains), others
+        if self._for != case or self._left == 0 or any(each.failed for each in gains):
+            options = _JointPlan(gains, self._prices(gains, positions, others))
+            options.improve()
+            self._held, self._for = [options.plan(at) for at in range(len(gains))], case
+            most = self.HELD if any(plan.model for plan in self._held) else self.HELD_PLAIN
+            self._left = min(most, 1 + self._rounds // self.LEARNING)
+        self._rounds, self._left = self._rounds + 1, self._left - 1
+        return self._held
+
+    def _prices(self, gains: Sequence[Gains], positions: Sequence[int], others: Others) -> _Prices:
         count, most = len(gains), max(each.max_nodes for each in gains)
-        points = 1 + most * min(count, 2)  # of one sequence: every number of rows
-        rows = beside + np.unique(np.linspace(count, count * (1 + most), points).round())
-        verify = np.array([self.costs.verify(positions, int(each)) for each in rows])
+        points = most * min(count, 2)  # of one sequence: every number of rows
+        first = others.rows + count
+        rows = [first + round(at * count * most / points) for at in range(points + 1)]
+        verify = np.array([self.costs.verify(positions, each) for each in rows])
+        if others.prompts:
+            every = count + others.plain + others.prompts
+            own = self.costs.verify(positions, every) * (count + others.plain) / every
+            verify -= max(0.0, verify[0] - own)
         drafts = {}
         for low in sorted({0, *(each.low for each in gains if each.models)}):
             one = self.costs.draft(positions[:1], 1 + low)
             every = self.costs.draft(positions, count * (1 + low)) if count > 1 else one
             own = max(every - one, 0.0) / max(count - 1, 1)
             drafts[low] = one - own, own
-        return _Prices(rows, verify, drafts, beside, plain)
+        return _Prices(np.array(rows, float), verify, drafts, others.rows, others.plain)
 
 
 @dataclasses.dataclass(frozen=True)

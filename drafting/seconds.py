@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import bisect
-import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -39,21 +38,21 @@ class _Growth:
 
     The features are ``1``, ``rows - 1``, ``seen`` and ``seen * share * (rows - 1)`` of a
     :class:`Load`, with ``seen`` in thousands of positions. Only ratios of its times are used.
-    ``START`` is the prior mean, in units of a one-row pass with an empty context; ``DEVIATIONS`` is
-    the prior's standard deviation and ``NOISE`` the relative noise of a pass. Each new pass
-    multiplies the weight of earlier passes by ``DECAY``.
+    ``START`` is the prior mean, in units of a one-row pass with an empty context, but for the cost
+    of a row, ``slope``; ``DEVIATIONS`` is the prior's standard deviation and ``NOISE`` the relative
+    noise of a pass. Each new pass multiplies the weight of earlier passes by ``DECAY``.
     """
 
-    START = (1.0, 0.05, 0.02, 0.002)
+    START = (1.0, math.nan, 0.02, 0.002)
     DEVIATIONS = (1.0, 0.1, 0.1, 0.03)
     NOISE, DECAY = 0.1, 0.99
 
-    def __init__(self) -> None:
+    def __init__(self, slope: float) -> None:
         self._products, self._sums = np.zeros((4, 4)), np.zeros(4)
-        self._start = np.array(self.START)
+        self._start = np.array([slope if math.isnan(each) else each for each in self.START])
         self._prior = np.diag((self.NOISE / np.array(self.DEVIATIONS)) ** 2)
         self._unit: float | None = None  # seconds of a one-row pass with an empty context
-        self._fit: Sequence[float] = self.START
+        self._fit: Sequence[float] = self._start.tolist()
 
     def solve(self) -> None:
         """Fit all passes so far."""
@@ -113,21 +112,21 @@ class _PassTimes:
     KEPT = 100
     SURPRISE, DOUBTED = 1.3, 8
 
-    def __init__(self) -> None:
+    def __init__(self, slope: float) -> None:
         self._times: dict[int, _Time] = {}
-        self._growth = _Growth()
-        self._curve: tuple[Load, list[tuple[int, float]]] | None = None  # of _known, by a load
+        self._growth = _Growth(slope)
+        self._recent: list[tuple[int, float]] | None = None  # of _ratios
         self.rounds = 0  # until now
 
     def begin_round(self) -> None:
         """Start a new round: passes added from here on belong to it."""
         self.rounds += 1
-        self._curve = None
+        self._recent = None
 
     def end_round(self) -> None:
         """Include the passes of the round in the estimates."""
         self._growth.solve()
-        self._curve = None
+        self._recent = None
 
     def state(self) -> dict[str, list[Any]]:
         """Return the state as JSON-serializable objects, for :meth:`begin` in another process.
@@ -147,7 +146,7 @@ class _PassTimes:
         for rows, seen, seconds in times:
             load = Load(int(rows), seen)
             self._times[load.rows] = _Time(seconds, load, self._last_round(self.DOUBTED))
-        self._curve = None
+        self._recent = None
 
     def add(self, load: Load, seconds: float, guess: float | None = None) -> None:
         """Add the time of a pass. The first time of all is averaged with a ``guess``."""
@@ -160,7 +159,7 @@ class _PassTimes:
         else:
             self._growth.add(load, bounded)
         if self.measured(load.rows, self.KEPT):
-            known = self._scaled(load.rows, load)
+            known = self._ratio(load.rows) * self._growth.of(load)
             rate = self.DOUBTED_RATE if self._times[load.rows].doubted else self.RATE
             bounded = known + rate * (bounded - known)
         elif before is not None and seconds > self.SURPRISE * before:
@@ -181,48 +180,51 @@ class _PassTimes:
         """Return True if one of the last ``rounds`` rounds had a pass over ``rows``."""
         return rows in self._times and self._times[rows].round > self.rounds - rounds
 
-    def _scaled(self, known: int, load: Load) -> float:
-        """Return the time of a pass, scaled from a measured pass over ``known`` rows."""
-        each = self._times[known]
-        return each.seconds * self._growth.of(load) / self._growth.of(each.load)
+    def _ratio(self, rows: int) -> float:
+        """Return the ratio of the recent time of passes over ``rows`` to that of the model."""
+        each = self._times[rows]
+        return each.seconds / self._growth.of(each.load)
 
     def estimate(self, load: Load) -> float | None:
         """Return the estimated seconds of a pass; None before the first measurement."""
-        known, rows = self._known(load), load.rows
-        if not known:
+        ratios, rows = self._ratios(), load.rows
+        if not ratios:
             return None
-        first, last = known[0][0], known[-1][0]
-        if not first <= rows <= last:
-            return self._scaled(first if rows < first else last, load)
-        at = bisect.bisect_left(known, (rows, 0.0))
-        above, high = known[at]
-        below, low = known[max(at - 1, 0)]
-        return high + (above - rows) / max(above - below, 1) * (low - high)
+        first, last = ratios[0], ratios[-1]
+        if not first[0] <= rows <= last[0]:
+            return (first if rows < first[0] else last)[1] * self._growth.of(load)
+        count, above, high = 0, 0, math.inf
+        for count, ratio in reversed(ratios):  # no pass is slower than one over more rows
+            below = min(high, ratio * self._growth.of(load._replace(rows=count)))
+            if count <= rows:
+                break
+            above, high = count, below
+        return below if count == rows else below + (rows - count) / (above - count) * (high - below)
 
-    def _known(self, load: Load) -> list[tuple[int, float]]:
-        """Return row counts of recent rounds with their seconds, none above that of more rows."""
-        like = load._replace(rows=0)
-        if self._curve is None or self._curve[0] != like:
+    def _ratios(self) -> list[tuple[int, float]]:
+        """Return row counts of recent rounds with their :meth:`_ratio`, fewest rows first."""
+        if self._recent is None:
             recent = sorted(rows for rows in self._times if self.measured(rows, self.KEPT))
-            seconds = [self._scaled(rows, load._replace(rows=rows)) for rows in recent]
-            least = list(itertools.accumulate(reversed(seconds), min))[::-1]
-            self._curve = like, list(zip(recent, least, strict=True))
-        return self._curve[1]
+            self._recent = [(rows, self._ratio(rows)) for rows in recent]
+        return self._recent
 
 
 class MeasuredSeconds:
     """Price passes by recently measured times, by rows and positions
     (:class:`cassandra_spec.drafting.PassCosts`).
 
-    ``draft_cache`` defines the positions that draft passes attend to.
+    ``draft_cache`` defines the positions that draft passes attend to. ``slope`` is the cost of one
+    more row, in passes of one row, until passes have been timed.
     """
 
+    SLOPE = 0.05
     DRAFT = 0.4  # relative to a verification of as many rows, until a draft pass is timed
     PLAIN = 100  # rounds after which a plain pass is timed again
 
-    def __init__(self, draft_cache: DraftCache | None = None) -> None:
+    def __init__(self, draft_cache: DraftCache | None = None, *, slope: float = SLOPE) -> None:
         self._cache = DraftCache(window=None) if draft_cache is None else draft_cache
-        self._draft, self._verify = _PassTimes(), _PassTimes()
+        self._slope = slope
+        self._draft, self._verify = _PassTimes(slope), _PassTimes(slope)
 
     def state(self) -> dict[str, dict[str, list[Any]]]:
         """Return the times of draft and target as JSON-serializable objects."""
@@ -248,16 +250,22 @@ class MeasuredSeconds:
         """Return the seconds of a verification, measured or estimated."""
         seconds = self._verify.estimate(_evenly(rows, positions))
         if seconds is None:
-            return 1 + _Growth.START[1] * (rows - 1)  # in one-row passes
+            return 1 + self._slope * (rows - 1)  # in one-row passes
         return seconds
 
     def wants_plain(self, rows: int) -> bool:
         """Return True if a plain pass should be timed because no recent round had one."""
         return self._verify.rounds > 0 and not self._verify.measured(rows, self.PLAIN)
 
-    def observe(self, positions: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+    def observe(
+        self,
+        positions: Sequence[int],
+        outcomes: Sequence[Outcome],
+        counts: Sequence[int] | None = None,
+    ) -> None:
         """Record the times of a round of sequences, at the positions where it began.
 
+        ``counts`` are the tokens that the target read of each, beside drafts (default: one).
         The first round of all is ignored: it touches memory for the first time, and no estimate
         bounds its times.
         """
@@ -265,7 +273,8 @@ class MeasuredSeconds:
         self._draft.begin_round()
         if self._verify.rounds == 1 and not self._verify.known:
             return
-        rows = [1 + outcome.drafted for outcome in outcomes]
+        counts = [1] * len(outcomes) if counts is None else counts
+        rows = [own + each.drafted for own, each in zip(counts, outcomes, strict=True)]
         seconds = sum(outcome.verify_seconds for outcome in outcomes)
         self._verify.add(Load.of(rows, positions), seconds)
         seen = self._seen(positions)
@@ -284,4 +293,6 @@ class MeasuredSeconds:
 
 def _evenly(rows: int, seen: Sequence[float]) -> Load:
     """Return the load of a pass whose rows are divided among sequences evenly."""
-    return Load.of([rows / len(seen)] * len(seen), seen)
+    count, total = len(seen), sum(seen)
+    share = (rows / count - 1) / (rows - 1) if total and rows > 1 else 1.0
+    return Load(int(rows), total, share)

@@ -128,7 +128,12 @@ class _ReadCosts:
         """Return False: byte counts are known in advance."""
         return False
 
-    def observe(self, positions: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+    def observe(
+        self,
+        positions: Sequence[int],
+        outcomes: Sequence[Outcome],
+        counts: Sequence[int] | None = None,
+    ) -> None:
         """Do nothing: byte counts are known in advance."""
 
 

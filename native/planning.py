@@ -17,9 +17,13 @@ from cassandra_spec.drafting import (
 )
 from cassandra_spec.native.engine_binding import MAX_GAMMA
 from cassandra_spec.native.hints import hint_path, read_hint, write_hint
+from cassandra_spec.native.library import isa
 
 ADAPTIVE_NODES = 7
 """Maximum nodes planned by an adaptive gamma, unless verifications are filled with more."""
+
+_SLOPES = {"avx2": 0.15, "avx512": 0.1, "neon": 0.15, "avx512bf16": 0.05, "neonbf16": 0.1}
+"""Assumed cost of a row more, in passes of one row, by instruction set, until it is measured."""
 
 
 class Planning:
@@ -39,7 +43,7 @@ class Planning:
         """Return the planner for drafts that read the same part of the KV cache."""
         cache = settings.draft_cache
         if cache not in self._planners:
-            costs, machine = MeasuredSeconds(cache), self._machine()
+            costs, machine = MeasuredSeconds(cache, slope=_SLOPES.get(isa(), 1.0)), self._machine()
             path = hint_path(*machine, cache) if machine else None
             found = read_hint(path) if path else None
             if found:

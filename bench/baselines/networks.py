@@ -231,5 +231,10 @@ class PassBytes:
         """Return False: costs in bytes are known."""
         return False
 
-    def observe(self, positions: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+    def observe(
+        self,
+        positions: Sequence[int],
+        outcomes: Sequence[Outcome],
+        counts: Sequence[int] | None = None,
+    ) -> None:
         """Ignore the outcomes; costs in bytes are known, not measured."""

@@ -256,21 +256,34 @@ def time_rounds(
 
     The keys and values of the prompt, all but the last token's, must exist. All rounds begin there.
     """
-    from cassandra_spec.drafting import Counters, Settings
+    from cassandra_spec.drafting import Chooser, Part, Settings
+    from cassandra_spec.native.batching.runtime import EngineRuntime
+    from cassandra_spec.native.batching.slots import OneSlot
 
     kind = "model" if gamma else "none"
     settings = Settings(gamma=gamma, draft=kind, max_tokens=_REPLY)  # type: ignore[arg-type]
-    counters = Counters()
+    runtime = EngineRuntime(engine, OneSlot())
+    slot, _ = runtime.claim(prompt, settings, {})
+    part = Part(
+        slot=slot,
+        tokens=prompt,
+        position=len(prompt) - 1,
+        count=1,
+        prompt=False,
+        budget=_REPLY - 1,
+        settings=settings,
+        seed=0,
+        chooser=Chooser(prompt, settings),
+    )
     drafts, verifications = [], []
     for _ in range(count):
-        before = dataclasses.replace(counters)
-        engine.run_round(0, prompt, _REPLY, settings, counters, begins=False)
-        drafted = counters.drafted - before.drafted
-        if drafted != gamma:
-            raise CassandraError(f"drafted must be {gamma}, not {drafted}")
-        verifications.append(counters.verify_seconds - before.verify_seconds)
+        [result] = runtime.round([part])
+        outcome = result.outcome
+        if outcome.drafted != gamma:
+            raise CassandraError(f"drafted must be {gamma}, not {outcome.drafted}")
+        verifications.append(outcome.verify_seconds)
         if gamma:
-            drafts.append((counters.draft_seconds - before.draft_seconds) / gamma)
+            drafts.append(outcome.draft_seconds / gamma)
     return drafts, verifications
 
 

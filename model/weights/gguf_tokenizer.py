@@ -14,6 +14,7 @@ from cassandra_spec.model.weights.gguf_header import Header
 
 _KEY = "tokenizer.ggml."
 _BYTES, _PIECES = "gpt2", "llama"  # tokenizers that are read
+_NONE = "none"  # a file of weights alone
 _PIECE_TOKENS = {"bos": 1, "eos": 2, "unknown": 0}  # of SentencePiece files that do not say
 
 # Expressions that cut text before merges, by tokenizer.ggml.pre; several names mean the same.
@@ -86,6 +87,8 @@ def _token(header: Header, name: str) -> int | None:
 def check_tokenizer(header: Header) -> None:
     """Raise :class:`FileError` for a tokenizer, or a way to cut text, that is not known."""
     model = header.get(f"{_KEY}model", _BYTES)
+    if model == _NONE:
+        return  # refused where a tokenizer is needed
     if model not in (_BYTES, _PIECES):
         raise _wrong(header, "model", f"one of {_BYTES} and {_PIECES}", model)
     cut = _cut(header)

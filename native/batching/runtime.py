@@ -16,6 +16,7 @@ from cassandra_spec.drafting import (
     DraftPass,
     Gains,
     KeyValueCounters,
+    Others,
     Outcome,
     Part,
     Pick,
@@ -187,12 +188,16 @@ class EngineRuntime:
         if not adaptive:
             return
         rest = [part for part in parts if part not in adaptive]
-        beside = sum(part.count + self._running[part.slot].plan.rows for part in rest)
+        prompts = sum(part.prompt for part in rest)
+        others = Others(
+            rows=sum(part.count + self._running[part.slot].plan.rows for part in rest),
+            plain=len(rest) - prompts,
+            prompts=prompts,
+        )
         planner = self._engine.planning.planner(adaptive[0].settings)
         gains = [each for part in adaptive if (each := self._running[part.slot].gains)]
         positions = [part.position for part in adaptive]
-        plain = sum(not part.prompt for part in rest)
-        plans = planner.plan(gains, positions, beside=beside, plain=plain)
+        plans = planner.plan(gains, positions, others)
         for part, plan in zip(adaptive, plans, strict=True):
             self._running[part.slot].plan = plan
 
@@ -264,17 +269,18 @@ class EngineRuntime:
 
     def _observe(self, parts: Sequence[Part], results: Sequence[Result]) -> None:
         """Learn from a round what passes cost and what drafts gain."""
-        planning, plain = self._engine.planning, all(part.count == 1 for part in parts)
+        planning = self._engine.planning
         adaptive = list[Part]()
         for part, result in zip(parts, results, strict=True):
             slot = self._running[part.slot]
             if slot.gains is not None and not part.prompt and result.error is None:
                 planning.observe(part.settings, slot.gains, result.outcome, slot.plan)
                 adaptive.append(part)
-        if adaptive and plain and not any(result.error for result in results):
+        if adaptive and not any(result.error for result in results):
             costs = planning.planner(adaptive[0].settings).costs
             outcomes = [result.outcome for result in results]
-            costs.observe([part.position for part in parts], outcomes)
+            counts = [part.count for part in parts]
+            costs.observe([part.position for part in parts], outcomes, counts)
 
 
 def _proposals(results: ctypes.Array[RoundResult], times: RoundTimes) -> list[Proposal]:

@@ -15,6 +15,7 @@ from cassandra_spec.bench.instructions.counting import ARM, COUNTED, X86, Counte
 from cassandra_spec.bench.instructions.projection import Device, Pass
 from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.forms import FORMS
+from cassandra_spec.native.library import available_isas
 from cassandra_spec.native.linear import NativeLinear
 
 MACHINES = (X86, pytest.param(ARM, marks=pytest.mark.slow))
@@ -76,7 +77,8 @@ def test_every_instruction_is_counted_once(machine: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("machine", MACHINES, indirect=True)
 def test_counts_repeat_and_grow_with_the_matrix(machine: str, counter: Counter) -> None:
     for form in ("bf16", "draft5"):
-        for isa in COUNTED[machine]:
+        runs = available_isas() if machine == X86 else COUNTED[machine]  # Arm is emulated
+        for isa in (each for each in COUNTED[machine] if each in runs):
             found = [
                 outputs * 64 * counter.per_weight(form, isa, 2, (outputs, 64))
                 for outputs in (32, 64, 96, 32)

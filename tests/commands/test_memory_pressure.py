@@ -84,7 +84,7 @@ def run_out_of_memory(*words: object) -> tuple[str, list[str]]:
 @pytest.mark.slow
 def test_a_real_limit_ends_a_reply_with_the_text_so_far(packed: Path) -> None:
     """The cache of keys and values grows until nothing is left for it."""
-    words = (packed, *GENERATE, "--kv", "exact")
+    words = (packed, *GENERATE, "--kv", "exact", "--backend", "torch")
     code, whole, _ = run_limited(0, *words)
     assert code == 0
     out, err = run_out_of_memory(*words)

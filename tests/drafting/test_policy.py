@@ -309,7 +309,12 @@ class Bytes:
     def wants_plain(self, rows: int) -> bool:
         return False
 
-    def observe(self, positions: Sequence[int], outcomes: Sequence[Outcome]) -> None: ...
+    def observe(
+        self,
+        positions: Sequence[int],
+        outcomes: Sequence[Outcome],
+        counts: Sequence[int] | None = None,
+    ) -> None: ...
 
 
 def after(rounds: int, *, accepted: int, most: int, draft: float = 30.0) -> AdaptivePolicy:

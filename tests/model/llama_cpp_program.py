@@ -1,8 +1,8 @@
 """Logits and tokens of GGUF files by llama.cpp; run by a Python that has llama-cpp-python.
 
 A program of its own, without imports of the project. It answers requests, a JSON object in a line
-each, on standard input: ``model``, a path; ``tokens``, of which it returns the logits of each;
-``texts``, of which it returns the tokens. ``ends`` are the tokens that end a reply. A model that
+each, on standard input: ``model``, a path; ``tokens``, whose logits it returns;
+``texts``, whose tokens it returns. ``ends`` are the tokens that end a reply. A model that
 llama.cpp refuses is ``{"error": true}``.
 """
 

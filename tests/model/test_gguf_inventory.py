@@ -191,11 +191,12 @@ def test_a_row_is_what_becomes_of_a_file(
     model = models(architecture, PIECES if example.pieces else 259)
     key = name_of(row, architecture)
     beside = {n.replace(ARCH, f"{architecture}."): value for n, value in example.beside.items()}
-    keys = dict(keys_of(model)) | (piece_keys() if example.pieces else {}) | beside
+    pieces = piece_keys() if example.pieces else {}
+    keys = {**keys_of(model), **pieces, **beside}
     arrays = arrays_of(model)
 
     def made(name: str, changes: Mapping[str, Any]) -> dict[str, bytes] | str:
-        path = write_file(tmp_path / "m.gguf", keys | changes, arrays)
+        path = write_file(tmp_path / "m.gguf", {**keys, **changes}, arrays)
         return outcome(path, tmp_path / name)
 
     plain, changed = made("plain", {}), made("changed", {key: example.value})

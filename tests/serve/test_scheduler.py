@@ -64,7 +64,7 @@ def test_every_reply_is_the_one_that_a_request_gets_alone(packed: Path, alone: A
     asked, counters = requests(32), Counters()
     with BACKENDS["native"](packed, Opening(threads=1, sequences=SLOTS), SPECULATION) as backend:
         sequences = backend.sequences(counters, keep=True)
-        asked_for = {"waiting": 32, "counters": counters}
+        asked_for: dict[str, Any] = {"waiting": 32, "counters": counters}
         with Scheduler(sequences, backend.tokenizer, **asked_for) as scheduler:
             found = [Reader(scheduler, *each).reply() for each in asked[:8]]
             assert counters.accepted > 0

@@ -98,12 +98,14 @@ template <int N> struct Count {
 
 // Base of vector types with 16 lanes.
 struct WholeTiles {
-    static constexpr int kParts = 1;                 // vectors of a tile
-    static constexpr int32_t kCodeShift = 0;         // subtracted from codes before dot_u8
-    static constexpr bool kMultipliesWords = false;  // without a conversion to floats
-    static constexpr bool kMultipliesPairs = false;  // of outputs by pairs of rows
-    static constexpr bool kLooksUpBytes = false;     // so a vector has the places of two words
+    static constexpr int kParts = 1;                  // vectors of a tile
+    static constexpr int32_t kCodeShift = 0;          // subtracted from codes before dot_u8
+    static constexpr bool kAddsPairsOfCodes = false;  // dot_codes of codes that are not shifted
+    static constexpr bool kMultipliesWords = false;   // without a conversion to floats
+    static constexpr bool kMultipliesPairs = false;   // of outputs by pairs of rows
+    static constexpr bool kLooksUpBytes = false;      // so a vector has the places of two words
     template <int R, int N> static constexpr int kTogether = N;  // parts that share loads of input
+    template <int R> static constexpr int kWordParts = 1;        // the same, of words
     static constexpr int kWords = 1;  // vectors of words that share a load of input
 
     // A row's next inputs, as they are multiplied: here each is loaded by its own product.
@@ -214,54 +216,70 @@ template <class V, int R, int N> struct Halves {
             return static_cast<const float*>(job.x);
     }
 
+    static constexpr int T = V::template kWordParts<R>;  // parts multiplied together
+    static_assert(V::kParts % T == 0, "parts together are of one tile");
+
     template <class Block, class Table>
     static CASSANDRA_INLINE void add(typename V::F (&total)[N * V::kParts][R], const uint8_t* data,
                                      const Table& table, const Input* const* x, int64_t k) {
         CASSANDRA_UNROLL
         for (int tile = 0; tile < N; ++tile)
-            for (int part = 0; part < V::kParts; ++part) {
-                typename V::F even[R], odd[R];
+            for (int first = 0; first < V::kParts; first += T) {
+                typename V::F even[T][R], odd[T][R];
                 CASSANDRA_UNROLL
-                for (int r = 0; r < R; ++r) even[r] = odd[r] = V::zero();
+                for (int r = 0; r < R; ++r)
+                    for (int t = 0; t < T; ++t) even[t][r] = odd[t][r] = V::zero();
                 for (int block = 0; block < 4; ++block) {
-                    typename V::B words[4];
-                    if (Block::kPrefetched && part == 0)
+                    typename V::B words[T][4];
+                    if (Block::kPrefetched && first == 0)
                         prefetch_lines<Block::kBytes / 64>(data,
                                                            Block::kBytes * (4 * tile + block));
-                    Block::template decode<N>(
-                        data + N * Block::kBytes * block + 64 * tile + kPartBytes<V> * part, table,
-                        words);
+                    CASSANDRA_UNROLL
+                    for (int t = 0; t < T; ++t)
+                        Block::template decode<N>(data + N * Block::kBytes * block + 64 * tile +
+                                                      kPartBytes<V> * (first + t),
+                                                  table, words[t]);
                     CASSANDRA_UNROLL
                     for (int c = 0; c < 4; c += V::kWords)
-                        multiply(words + c, x, k + 8 * block + 2 * c, even, odd);
+                        multiply(words, c, x, k + 8 * block + 2 * c, even, odd);
                 }
-                typename V::F* sums = total[tile * V::kParts + part];
                 CASSANDRA_UNROLL
-                for (int r = 0; r < R; ++r) sums[r] = V::add(sums[r], V::add(even[r], odd[r]));
+                for (int t = 0; t < T; ++t) {
+                    typename V::F* sums = total[tile * V::kParts + first + t];
+                    CASSANDRA_UNROLL
+                    for (int r = 0; r < R; ++r)
+                        sums[r] = V::add(sums[r], V::add(even[t][r], odd[t][r]));
+                }
             }
     }
 
-    static CASSANDRA_INLINE void multiply(const typename V::B* words, const Input* const* x,
-                                          int64_t at, typename V::F (&even)[R],
-                                          typename V::F (&odd)[R]) {
+    static CASSANDRA_INLINE void multiply(const typename V::B (&words)[T][4], int c,
+                                          const Input* const* x, int64_t at,
+                                          typename V::F (&even)[T][R], typename V::F (&odd)[T][R]) {
         if constexpr (V::kMultipliesWords) {
             CASSANDRA_UNROLL
-            for (int r = 0; r < R; ++r) V::multiply_add_words(words, x[r] + at, even[r], odd[r]);
+            for (int r = 0; r < R; ++r)
+                for (int t = 0; t < T; ++t)
+                    V::multiply_add_words(words[t] + c, x[r] + at, even[t][r], odd[t][r]);
         } else {
-            typename V::F low[V::kWords], high[V::kWords];
+            typename V::F low[T][V::kWords], high[T][V::kWords];
             CASSANDRA_UNROLL
-            for (int c = 0; c < V::kWords; ++c) {
-                low[c] = V::low_words(words[c]);
-                high[c] = V::high_words(words[c]);
-            }
+            for (int t = 0; t < T; ++t)
+                for (int w = 0; w < V::kWords; ++w) {
+                    low[t][w] = V::low_words(words[t][c + w]);
+                    high[t][w] = V::high_words(words[t][c + w]);
+                }
             CASSANDRA_UNROLL
             for (int r = 0; r < R; ++r) {
                 const auto inputs = V::inputs(x[r] + at);
                 CASSANDRA_UNROLL
-                for (int c = 0; c < V::kWords; ++c) {
-                    even[r] = V::multiply_add(low[c], V::floats(inputs[2 * c]), even[r]);
-                    odd[r] = V::multiply_add(high[c], V::floats(inputs[2 * c + 1]), odd[r]);
-                }
+                for (int w = 0; w < V::kWords; ++w)
+                    for (int t = 0; t < T; ++t) {
+                        even[t][r] =
+                            V::multiply_add(low[t][w], V::floats(inputs[2 * w]), even[t][r]);
+                        odd[t][r] =
+                            V::multiply_add(high[t][w], V::floats(inputs[2 * w + 1]), odd[t][r]);
+                    }
             }
         }
     }
@@ -334,6 +352,24 @@ template <class V, int R, int N, int T, int BITS> struct Draft {
     static constexpr int32_t kShift = V::kCodeShift;
     static constexpr bool kPaired = V::kMultipliesPairs && R > 1;
     static constexpr bool kBiased = true;
+    static constexpr bool kSmall = V::kAddsPairsOfCodes;
+    static constexpr int kUnit = kSmall ? 7 - BITS : 0;  // sums are divided by 2 to this power
+
+    // Read codes as 2 times themselves.
+    template <int p>
+    static CASSANDRA_INLINE void decode_small(const uint8_t* data, typename V::B& low,
+                                              typename V::B& high) {
+        const typename V::B codes = V::load(data + 64 * N * p);
+        low = V::bit_and(V::template shift<1>(codes), V::words(0x1E1E));
+        if constexpr (BITS == 5) {
+            const typename V::B fifth = V::template shift<p - 2>(V::load(data + 256 * N));
+            low = V::bit_or(low, V::bit_and(fifth, V::words(0x2020)));
+            high = V::bit_or(V::bit_and(V::template shift<-2>(codes), V::words(0x3C3C)),
+                             V::bit_and(fifth, V::words(0x0202)));
+        } else {
+            high = V::bit_and(V::template shift<-3>(codes), V::words(0x1E1E));
+        }
+    }
 
     // Read codes, 8 or 16 times themselves.
     template <int p>
@@ -370,17 +406,26 @@ template <class V, int R, int N, int T, int BITS> struct Draft {
         if (first == 0 && BITS == 5 && p == 3) prefetch_lines<N>(data, 256 * N);
         CASSANDRA_UNROLL
         for (int part = 0; part < T; ++part)
-            decode<p>(data + kPartBytes<V> * (first + part), low[part], high[part]);
+            if constexpr (kSmall)
+                decode_small<p>(data + kPartBytes<V> * (first + part), low[part], high[part]);
+            else
+                decode<p>(data + kPartBytes<V> * (first + part), low[part], high[part]);
         if constexpr (kPaired) return pair_rows(sums, low, high, x, at + 2 * p);
         CASSANDRA_UNROLL
         for (int r = 0; r < R; ++r) {
             const auto inputs = V::inputs(x[r] + at + 2 * p);
-            CASSANDRA_UNROLL
-            for (int part = 0; part < T; ++part)
-                sums[part][r] = V::dot_u8(sums[part][r], low[part], inputs, 0);
-            CASSANDRA_UNROLL
-            for (int part = 0; part < T; ++part)
-                sums[part][r] = V::dot_u8(sums[part][r], high[part], inputs, 1);
+            if constexpr (kSmall) {
+                CASSANDRA_UNROLL
+                for (int part = 0; part < T; ++part)
+                    sums[part][r] = V::dot_codes(sums[part][r], low[part], high[part], inputs);
+            } else {
+                CASSANDRA_UNROLL
+                for (int part = 0; part < T; ++part)
+                    sums[part][r] = V::dot_u8(sums[part][r], low[part], inputs, 0);
+                CASSANDRA_UNROLL
+                for (int part = 0; part < T; ++part)
+                    sums[part][r] = V::dot_u8(sums[part][r], high[part], inputs, 1);
+            }
         }
     }
 
@@ -418,6 +463,7 @@ template <class V, int R, int N, int T> struct Mx {
     static constexpr int kBytes = 576, kWidth = 2;
     static constexpr int32_t kShift = 0;
     static constexpr bool kBiased = false, kPaired = false;
+    static constexpr int kUnit = 0;
 
     static CASSANDRA_INLINE void add(typename V::I (&sums)[T][R], const uint8_t*& data, int first,
                                      const uint32_t* const* x, int64_t at) {
@@ -484,7 +530,7 @@ template <class V, int G, template <class, int, int, int> class Block> struct Co
                                                      Form::kWidth * own * job.x_stride);
             for (auto& part : total) part[r] = V::zero();
         }
-        const typename V::I bias = V::integers(Form::kShift - job.bias);
+        const typename V::I bias = V::integers(Form::kShift - (job.bias >> Form::kUnit));
         const int64_t groups = job.features / G;
         const int64_t in_panels = row / kPanelRows * job.panel_stride + row % kPanelRows;
         const float* scales = job.scales + in_panels;
@@ -515,10 +561,13 @@ template <class V, int G, template <class, int, int, int> class Block> struct Co
                     const int tile = (first + t) / V::kParts, part = (first + t) % V::kParts;
                     const typename V::F unit = V::units(units + 64 * tile + kLanes<V> * part);
                     CASSANDRA_UNROLL
-                    for (int r = 0; r < S; ++r)
+                    for (int r = 0; r < S; ++r) {
+                        if constexpr (Form::kUnit > 0)
+                            sums[t][r] = V::template times<Form::kUnit>(sums[t][r]);
                         total[first + t][r] =
                             V::multiply_add(V::scaled(sums[t][r], of(scales, r)),
                                             unit_of<V, kPaired>(unit, r), total[first + t][r]);
+                    }
                 }
             }
             at += 8 * Form::kWidth * (G / 32);

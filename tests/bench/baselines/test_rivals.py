@@ -55,7 +55,8 @@ def test_networks_draft_within_levels(
 
 @pytest.mark.parametrize("method", ["int4", "int4:own=yes", "lookup", "recycling", "fractal:n=2"])
 def test_samples_are_drawn_and_verified(lm: CassandraForCausalLM, method: str) -> None:
-    asked = Settings(gamma=3, max_tokens=12, sampling=Sampling(temperature=1.0), seed=3)
+    sampling = Sampling(temperature=1.0)
+    asked = Settings(gamma=3, max_tokens=12, sampling=sampling, acceptance="rejection", seed=3)
     parse_method(method).check(asked)
     tokens, outcomes = reply(lm, PROMPTS[0], asked, parse_method(method).prepare(lm))
     assert len(tokens) == 12

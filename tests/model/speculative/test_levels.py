@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from cassandra_spec.drafting import (
     LOW,
     ROOT,
+    Acceptance,
     Counters,
     Gamma,
     Levels,
@@ -167,11 +168,16 @@ SAMPLED = 12_000
 CRITICAL = 27.86
 
 
-def transitions(kind: Kind) -> tuple[float, Counters]:
+def transitions(kind: Kind, acceptance: Acceptance) -> tuple[float, Counters]:
     """Chi-square of a sampled reply's pairs against the chain."""
     counters = Counters()
     asked = Settings(
-        draft=kind, gamma=3, max_tokens=SAMPLED, sampling=Sampling(temperature=1.0), seed=3
+        draft=kind,
+        gamma=3,
+        max_tokens=SAMPLED,
+        sampling=Sampling(temperature=1.0),
+        acceptance=acceptance,
+        seed=3,
     )
     tokens = np.array(flat(list(decode(Markov(), [0, 1, 2], asked, counters))))
     counts = np.zeros((3, 3))
@@ -180,10 +186,13 @@ def transitions(kind: Kind) -> tuple[float, Counters]:
     return float(((counts - wanted) ** 2 / wanted).sum()), counters
 
 
+@pytest.mark.parametrize("acceptance", ["noise", "rejection"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_sampled_replies_with_levels_are_distributed_as_the_target(kind: Kind) -> None:
+def test_sampled_replies_with_levels_are_distributed_as_the_target(
+    kind: Kind, acceptance: Acceptance
+) -> None:
     """In a hybrid, chains of the draft view are followed by tails, in one verification."""
-    found, counters = transitions(kind)
+    found, counters = transitions(kind, acceptance)
     assert found < CRITICAL
     low = [counters.sources[name] for name in LOW if name in counters.sources]
     accepted, drafted = (sum(n) for n in zip(*((x.accepted, x.drafted) for x in low), strict=True))
@@ -204,7 +213,7 @@ def test_the_chi_square_finds_a_recovered_token_from_the_wrong_distribution(
         return n, draw(rows[n], random) if n < len(drafted) else last
 
     monkeypatch.setattr(chooser, "verify", mistaken)
-    assert transitions(kind)[0] > 150
+    assert transitions(kind, "rejection")[0] > 150
 
 
 # --- on a model -----------------------------------------------------------------------------------

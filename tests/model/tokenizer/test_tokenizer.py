@@ -31,7 +31,11 @@ from tests.model.tokenizer.directories import (
 )
 
 BPE_CLASSES = ("LlamaTokenizer", "Qwen2Tokenizer", "GemmaTokenizer", "GPT2Tokenizer")
-BODIES = {"bytes": bytes_json, "pieces": pieces_json, "words": words_json}
+BODIES: dict[str, Callable[[], str]] = {
+    "bytes": bytes_json,
+    "pieces": pieces_json,
+    "words": words_json,
+}
 CASES = [
     (model_type, name, body, config)
     for model_type in TYPES
