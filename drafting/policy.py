@@ -183,12 +183,16 @@ class Gains:
         self.rows = min(max_nodes, levels.rows)
         self.fill = _Fill(max_nodes, sources=self.uses_low)
         self._unfilled = 0  # rounds since all rows were filled
-        self.failed = False  # in the last round more drafted tokens were rejected than kept
         self.accepted, self.continued = _Mean(0.8, 1.0, start=3.0), _Mean(0.9)  # a, s
         self.accepted_last, self.matched = _Mean(0.6), _Mean(0.4, 6.0)  # b, m
         self.kept = _Mean(1.0, 0.5)  # accepted nodes of the low drafter over the number promised
         priors = (0.8 ** (place + 1) for place in range(self.rows))
         self.places = [_Mean(prior, 5.0) for prior in priors]  # first, second, ... node of a tree
+
+    def estimates(self) -> list[float]:
+        """Return the estimates on which a plan depends most."""
+        most = [self.accepted, self.continued, self.matched, self.kept, *self.places[:2]]
+        return [each.value for each in most]
 
     def all_rows(self, model: int) -> int:
         """Return the nodes of a verification that is filled after a chain of ``model``."""
@@ -224,7 +228,6 @@ class Gains:
         stopped = view.drafted > 0 and outcome.proposal.stopped
         sure, whole = view.drafted - stopped, view.tested == view.drafted
         idle = not outcome.drafted
-        self.failed = 2 * len(outcome.path) < outcome.drafted
         self.accepted.add(min(view.accepted, sure), min(view.tested, sure), idle=idle)
         last = stopped and view.accepted == view.drafted
         self.accepted_last.add(last, stopped and whole, idle=idle)
@@ -334,22 +337,21 @@ class Planner:
     so far. Without a draft view, the tree's size follows from the acceptance rates of its first,
     second, ... node.
 
-    Planning takes some per cent of a pass. So a joint plan with chains holds for up to ``HELD``
-    rounds of the same sequences beside the same others, unless the drafts of one fail, and one
-    without for ``HELD_PLAIN``. At the beginning, while costs are learned, it holds for one round,
-    and for one more after each ``LEARNING`` rounds.
+    Planning takes some per cent of a pass. So a joint plan holds for up to ``HELD`` rounds of the
+    same sequences beside the same others, until an estimate or a price has changed by ``CHANGED``.
 
     ``plans`` counts the plans chosen.
     """
 
-    HELD, HELD_PLAIN, LEARNING = 4, 2, 32
+    HELD, CHANGED = 8, 0.05
 
     def __init__(self, costs: PassCosts) -> None:
         self.costs = costs
         self.plans: dict[str, int] = {}
         self._held: list[Plan] = []
         self._for: tuple[Sequence[Gains], Others] = [], ALONE  # what the held plans are of
-        self._rounds = self._left = 0  # planned so far; for which the held plans hold
+        self._state = np.zeros(0)  # estimates and prices at that time
+        self._left = 0  # rounds for which they hold
 
     def plan(
         self,
@@ -370,15 +372,27 @@ class Planner:
         self, gains: Sequence[Gains], positions: Sequence[int], others: Others
     ) -> list[Plan]:
         """Return the best joint plan, or the one that is held."""
-        case = list(gains), others
-        if self._for != case or self._left == 0 or any(each.failed for each in gains):
+        case, state = (list(gains), others), self._estimates(gains, positions, others)
+        if self._for != case or self._left == 0 or self._differs(state):
             options = _JointPlan(gains, self._prices(gains, positions, others))
             options.improve()
-            self._held, self._for = [options.plan(at) for at in range(len(gains))], case
-            most = self.HELD if any(plan.model for plan in self._held) else self.HELD_PLAIN
-            self._left = min(most, 1 + self._rounds // self.LEARNING)
-        self._rounds, self._left = self._rounds + 1, self._left - 1
+            self._held = [options.plan(at) for at in range(len(gains))]
+            chains = any(each.models for each in gains)  # without them, planning takes little time
+            self._for, self._state, self._left = case, state, self.HELD if chains else 1
+        self._left -= 1
         return self._held
+
+    def _estimates(
+        self, gains: Sequence[Gains], positions: Sequence[int], others: Others
+    ) -> _Floats:
+        """Return the estimates and prices on which plans depend most."""
+        first = others.rows + len(gains)
+        prices = [self.costs.verify(positions, rows) for rows in (first, first + 4 * len(gains))]
+        prices.append(self.costs.draft(positions, len(gains)))
+        return np.array([*prices, *(each for own in gains for each in own.estimates())])
+
+    def _differs(self, state: _Floats) -> bool:
+        return bool((np.abs(state - self._state) > self.CHANGED * self._state).any())
 
     def _prices(self, gains: Sequence[Gains], positions: Sequence[int], others: Others) -> _Prices:
         count, most = len(gains), max(each.max_nodes for each in gains)
@@ -387,9 +401,9 @@ class Planner:
         rows = [first + round(at * count * most / points) for at in range(points + 1)]
         verify = np.array([self.costs.verify(positions, each) for each in rows])
         if others.prompts:
-            every = count + others.plain + others.prompts
-            own = self.costs.verify(positions, every) * (count + others.plain) / every
-            verify -= max(0.0, verify[0] - own)
+            total = count + others.plain + others.prompts
+            plain = self.costs.verify(positions, total) * (count + others.plain) / total
+            verify -= max(0.0, verify[0] - plain)
         drafts = {}
         for low in sorted({0, *(each.low for each in gains if each.models)}):
             one = self.costs.draft(positions[:1], 1 + low)

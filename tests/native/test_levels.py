@@ -20,6 +20,7 @@ from cassandra_spec.drafting import (
     LowDrafter,
     NgramTable,
     Node,
+    Others,
     Outcome,
     Plan,
     Sampling,
@@ -76,14 +77,16 @@ class Planned:
     def __init__(self, policy: Scripted) -> None:
         self.costs, self._policy = self, policy
 
-    def plan(self, gains: Sequence[Gains], positions: Sequence[int], **beside: int) -> list[Plan]:
-        assert (len(gains), beside) == (1, {"beside": 0, "plain": 0})
+    def plan(self, gains: Sequence[Gains], positions: Sequence[int], others: Others) -> list[Plan]:
+        assert (len(gains), others) == (1, Others())
         return [self._policy.plan(positions[0])]
 
     def learn(self, settings: Settings, gains: Gains, outcome: Outcome, plan: Plan) -> None:
         self._policy.observe(outcome)
 
-    def observe(self, positions: Sequence[int], outcomes: Sequence[Outcome]) -> None: ...
+    def observe(
+        self, positions: Sequence[int], outcomes: Sequence[Outcome], counts: Sequence[int]
+    ) -> None: ...
 
 
 class Plain:
