@@ -218,8 +218,12 @@ class LoadedModel:
         form = target_form(format, self._target_form, columns)
         target = _NOTHING if stream else _sized(name, self._target(tensor), size)
         planes = form[0] == "planes" and not stream
-        has_draft = isinstance(tensor, Packed) and (self.has_draft or planes)
-        draft = self._codec.decode_draft(tensor).reshape(-1) if has_draft else _NOTHING
+        draft = _NOTHING
+        has_draft = self.has_draft or planes
+        if isinstance(tensor, Packed) and has_draft:
+            draft = self._codec.decode_draft(tensor).reshape(-1)
+        else:
+            has_draft = False
         start = 0
         for matrix, shape in shapes.items():
             stop = start + shape[0] * shape[1]
