@@ -144,9 +144,15 @@ def _turns(args: argparse.Namespace, replies: Replies, room: _Room) -> Iterator[
 
 
 class _Room:
-    """Keeps a conversation within the model's context; says once that turns are dropped."""
+    """Keeps a conversation within the model's context; says once that turns are dropped.
+
+    Raises :class:`CassandraError` if a reply of ``reply`` tokens leaves no room for a message.
+    """
 
     def __init__(self, backend: CheckedBackend, reply: int) -> None:
+        if reply >= backend.positions:
+            most = f"below {backend.positions:,}, the positions of the context"
+            raise CassandraError(f"--max-tokens must be {most}, not {reply:,}")
         self._tokenizer, self._room = backend.tokenizer, backend.positions - reply
         self._said = False
 

@@ -124,9 +124,10 @@ FIELDS: tuple[Field, ...] = (
         "parts of layers that the type does not have",
         *("use_bidirectional_attention", "rope_interleaved", "use_qk_norm", "qk_layernorm"),
         *("no_rope_layers", "num_experts", "num_local_experts", "clip_qkv"),
-        *("attention_chunk_size", "kv_lora_rank"),
+        *("attention_chunk_size", "kv_lora_rank", "use_mrope"),
         neutral=_OFF,
     ),
+    *_fields("refused", "positions are rotated", "position_embedding_type", neutral=("rope",)),
     *_fields(
         "refused",
         "scales that the type does not have",

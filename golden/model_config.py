@@ -18,7 +18,7 @@ from cassandra_spec.golden.format import is_integer
 HEAD = "lm_head.weight"
 """The tensor of a head that is not the embedding."""
 
-_SIZES = {
+SIZES = {
     "hidden_size": 1 << 20,
     "intermediate_size": 1 << 22,
     "num_hidden_layers": 1 << 12,
@@ -31,8 +31,8 @@ _SIZES = {
 }
 """Entries that determine allocations: integers from 1 to these limits, or null."""
 
-_NUMBERS = {"rms_norm_eps": 1.0, "layer_norm_eps": 1.0, "rope_theta": 1e15}
-_ROPE_NUMBERS = {
+NUMBERS = {"rms_norm_eps": 1.0, "layer_norm_eps": 1.0, "rope_theta": 1e15}
+ROPE_NUMBERS = {
     **{"rope_theta": 1e15, "factor": 1e6, "low_freq_factor": 1e6, "high_freq_factor": 1e6},
     "original_max_position_embeddings": 2.0**40,
 }
@@ -53,7 +53,8 @@ _ROPE_NEEDS: dict[str, tuple[str, ...]] = {
 """Types of rotary embedding in transformers, with the entries that are checked here."""
 
 _HUB_HINT = " (a model of the Hub is downloaded first, with `hf download NAME --local-dir DIR`)"
-_SWITCHES = ("tie_word_embeddings", "use_sliding_window")
+_SWITCHES = ("tie_word_embeddings", "use_sliding_window", "attention_bias", "mlp_bias")
+_LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -110,21 +111,26 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def check_config(config: Mapping[str, Any], where: str) -> None:
     """Raise for entries of a wrong type or outside their range; ``where`` prefixes the error."""
-    for name, limit in _SIZES.items():
+    for name, limit in SIZES.items():
         size = config.get(name)
         if size is not None and not is_integer(size, 1, limit):
             raise _wrong(where, name, f"an integer from 1 to {limit}", size)
     for name in _SWITCHES:
-        if not isinstance(config.get(name, False), bool):
+        if not isinstance(config.get(name) or False, bool):
             raise _wrong(where, name, "true or false", config[name])
-    _check_numbers(config, _NUMBERS, where)
+    types = config.get("layer_types")
+    if types is not None and not (
+        isinstance(types, list) and all(t in _LAYER_TYPES for t in types)
+    ):
+        raise _wrong(where, "layer_types", f"a list of {' and '.join(_LAYER_TYPES)}", types)
+    _check_numbers(config, NUMBERS, where)
     _check_rope(config, where)
     _stop_tokens(config, config, where)
 
 
 def _stop_tokens(entries: Mapping[str, Any], config: Mapping[str, Any], where: str) -> list[int]:
     """Return the stop tokens of a file, checked against the vocabulary of ``config``."""
-    vocabulary = config.get("vocab_size") or _SIZES["vocab_size"]
+    vocabulary = config.get("vocab_size") or SIZES["vocab_size"]
     stated = entries.get("eos_token_id")
     tokens = stated if isinstance(stated, list) else [stated]
     stops = [token for token in tokens if token is not None]
@@ -149,7 +155,7 @@ def _check_rope(config: Mapping[str, Any], where: str) -> None:
 
 def _check_rope_entries(rope: Mapping[str, Any], where: str) -> None:
     """Check the entries of one rotary embedding."""
-    _check_numbers(rope, _ROPE_NUMBERS, where)
+    _check_numbers(rope, ROPE_NUMBERS, where)
     kind = rope.get("rope_type", rope.get("type", "default"))
     if not isinstance(kind, str) or kind not in _ROPE_NEEDS:
         raise _wrong(where, "rope_type", f"one of {', '.join(_ROPE_NEEDS)}", kind)

@@ -262,7 +262,8 @@ def find_model_type(value: Any, *, field: Literal["name", "gguf"], where: object
         if getattr(found, field) == value:
             return found
     names = ", ".join(getattr(each, field) for each in MODEL_TYPES)
-    raise CassandraError(f"{where}: the architecture must be one of {names}, not {value!r}")
+    entry = {"name": "model_type", "gguf": "general.architecture"}[field]
+    raise CassandraError(f"{where}: {entry} must be one of {names}, not {value!r}")
 
 
 def layer_numbers(tensors: Iterable[str]) -> set[int]:

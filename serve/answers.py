@@ -109,8 +109,9 @@ class Answer:
             event = dataclasses.replace(event, finish_reason="function_call")
         if self._plan.checks:
             self._contents[index] += event.text
-            if event.finish_reason not in ("", "length"):
-                self._plan.check(self._contents[index], calls.calls if calls else ())
+            if event.finish_reason:
+                found = calls.calls if calls else ()
+                self._plan.check(self._contents[index], found, event.finish_reason)
         return event
 
     def _bodies(self, index: int, *, numbered: bool = False) -> dict[str, Any]:

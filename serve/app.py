@@ -52,6 +52,8 @@ from cassandra_spec.toolkit.trace_page import live_page
 _Generation = ChatRequest | CompletionRequest
 _Messages = Sequence[Mapping[str, Any]]
 
+_GONE = "the client has disconnected"
+
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 """Host names that are always accepted."""
 
@@ -145,6 +147,16 @@ def _add_facts(app: FastAPI, served: Served, replies: _Replies, keyed: Sequence[
         asked = read_request(TokenizeRequest, await _read_body(request, served.max_body))
         return JSONResponse(await replies.with_tokenizer(functools.partial(tokenize, asked)))
 
+    @app.post("/chat/completions/input_tokens", dependencies=keyed)
+    @app.post("/v1/chat/completions/input_tokens", dependencies=keyed)
+    async def tokens_of_chat(request: Request) -> dict[str, Any]:
+        return await replies.count(request, ChatRequest)
+
+    @app.post("/responses/input_tokens", dependencies=keyed)
+    @app.post("/v1/responses/input_tokens", dependencies=keyed)
+    async def tokens_of_response(request: Request) -> dict[str, Any]:
+        return await replies.count(request, ResponsesRequest)
+
     @app.post("/detokenize", dependencies=keyed)
     async def text_of(request: Request) -> Response:
         asked = read_request(DetokenizeRequest, await _read_body(request, served.max_body))
@@ -204,7 +216,7 @@ def _key_check(key: str) -> Callable[[Request], Awaitable[None]]:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
-        line_of(request).reason = "the client has disconnected"
+        line_of(request).reason = _GONE
         return Response(status_code=400)
     if isinstance(error, HTTPException):
         message = f"{request.method} {request.url.path}: {error.detail}"
@@ -258,7 +270,7 @@ class _Replies:
             if isinstance(read, ResponsesRequest)
             else self._answer(read, prompts, echoes, plan)
         )
-        line.prompt = sum(map(len, prompts))
+        line.prompt = body.n * sum(map(len, prompts))  # each reply reads its own
         replies = self._begin(body, prompts, grammars)
         replies.ended = line.events
         try:
@@ -266,10 +278,20 @@ class _Replies:
                 return JSONResponse(answer.whole(await _unless_gone(request, replies.whole())))
             first = await _unless_gone(request, replies.event())
             usage = body.stream_options.include_usage
-            return _Stream(replies, _pieces(replies, first, answer, line, usage=usage))
+            return _Stream(replies, _pieces(replies, first, answer, line, usage=usage), line)
         except BaseException:
             replies.cancel()
             raise
+
+    async def count(
+        self, request: Request, kind: type[ChatRequest | ResponsesRequest]
+    ) -> dict[str, Any]:
+        """Return the number of prompt tokens that a request would have."""
+        read = read_request(kind, await _read_body(request, self._served.max_body))
+        line_of(request).ignored = read.ignored
+        body = read.chat if isinstance(read, ResponsesRequest) else read
+        prompts, _ = await asyncio.to_thread(self._encode, body)
+        return {"object": "response.input_tokens", "input_tokens": sum(map(len, prompts))}
 
     def _response(
         self, asked: ResponsesRequest, prompts: Sequence[Sequence[int]], plan: Plan
@@ -578,16 +600,18 @@ async def _pieces(
 class _Stream(StreamingResponse):
     """A stream of server-sent events; the jobs end with the connection."""
 
-    def __init__(self, replies: _Jobs, pieces: AsyncIterator[bytes]) -> None:
+    def __init__(self, replies: _Jobs, pieces: AsyncIterator[bytes], line: Line) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         super().__init__(pieces, headers=headers, media_type="text/event-stream")
-        self._replies = replies
+        self._replies, self._line = replies, line
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream."""
         try:
             await super().__call__(scope, receive, send)
         finally:
+            if len(self._replies.ended) < self._replies.count and not self._line.reason:
+                self._line.reason = _GONE
             self._replies.cancel()
 
 

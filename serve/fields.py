@@ -24,7 +24,8 @@ IGNORED = frozenset(
         *("service_tier", "store", "prediction"),
         # llama-server: slots, caches, extra figures
         *("cache_prompt", "id_slot", "slot_id", "n_cache_reuse", "n_keep", "n_discard"),
-        *("timings_per_token", "return_progress", "verbose"),
+        *("timings_per_token", "return_progress", "verbose", "return_tokens", "response_fields"),
+        "backend_sampling",
         # llama-server: parameters of samplers that are refused themselves
         *("mirostat_tau", "mirostat_eta", "dynatemp_exponent", "xtc_threshold", "adaptive_decay"),
         *("dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers"),
@@ -36,6 +37,9 @@ IGNORED = frozenset(
     )
 )
 """Fields that cannot change a reply."""
+
+_IGNORED_GROUP = "speculative."
+"""Begin of llama-server's fields about drafts, which cannot change a reply either."""
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),
@@ -55,12 +59,14 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "t_max_predict_ms": (0, -1),
     "post_sampling_probs": (False,),
     "lora": ([],),
+    "penalize_nl": (False,),
     "parse_tool_calls": (True,),
     # vLLM
     **dict.fromkeys(("use_beam_search", "early_stopping", "include_stop_str_in_output"), (False,)),
     **dict.fromkeys(("return_tokens_as_token_ids", "return_token_ids"), (False,)),
     "length_penalty": (1,),
     **dict.fromkeys(("skip_special_tokens", "detokenize", "include_reasoning"), (True,)),
+    **dict.fromkeys(("mm_processor_kwargs", "kv_transfer_params", "vllm_xargs"), ({},)),
     **dict.fromkeys(("bad_words", "documents", "logits_processors"), ([],)),
     **dict.fromkeys(("chat_template", "allowed_token_ids", "prompt_logprobs"), ()),
     "truncate_prompt_tokens": (),
@@ -68,7 +74,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 """Fields that are not implemented, and the values that ask for nothing."""
 
 SAMPLERS: dict[str, tuple[Any, ...]] = {
-    "typical_p": (1,),
+    **dict.fromkeys(("typical_p", "typ_p", "tfs_z"), (1,)),
     "top_n_sigma": (0, -1),
     **dict.fromkeys(("mirostat", "min_keep", "dynatemp_range", "xtc_probability"), (0,)),
     "adaptive_target": (-1,),
@@ -91,7 +97,11 @@ def rename(body: dict[str, Any], known: Collection[str]) -> None:
 
 def take_ignored(body: dict[str, Any], known: Collection[str]) -> list[str]:
     """Remove the fields that cannot change a reply from a body, and return their names."""
-    names = [name for name in body if name in IGNORED and name not in known]
+    names = [
+        name
+        for name in body
+        if (name in IGNORED and name not in known) or name.startswith(_IGNORED_GROUP)
+    ]
     for name in names:
         del body[name]
     return names

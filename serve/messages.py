@@ -9,7 +9,10 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 _TEMPLATE_ROLES = {"developer": "system", "function": "tool"}
-_TEXT_PARTS = {"text": "text", "refusal": "refusal"}
+_TEXT_PARTS = {
+    **dict.fromkeys(("text", "input_text", "output_text"), "text"),
+    "refusal": "refusal",
+}
 """Types of content parts, and their field with the text."""
 
 
@@ -108,12 +111,12 @@ class Message(Replayed):
 def joined(parts: Sequence[Any], fields: dict[str, str]) -> str:
     """Join the texts of parts of a content. ``fields`` are the types, and their field with text.
 
-    Raises ``ValueError`` if a part has another type.
+    A part may be a text itself. Raises ``ValueError`` if a part has another type.
     """
     texts = []
     for part in parts:
         field = fields.get(str(part.get("type"))) if isinstance(part, dict) else None
-        text = part.get(field) if field else None
+        text = part.get(field) if field else part
         if not isinstance(text, str):
             raise ValueError(f"must be a text, or parts of the type {' or '.join(fields)}")
         texts.append(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -117,10 +118,26 @@ class GenerationRequest(Body):
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _whole_number(cls, value: Any) -> Any:
+        """Read 40.0, which some clients write for 40."""
+        return int(value) if isinstance(value, float) and value.is_integer() else value
+
     @field_validator("stop", mode="before")
     @classmethod
-    def _one_stop(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str) else value
+    def _some_stops(cls, value: Any) -> Any:
+        """Make a single stop string a list; leave out empty ones, which ask for nothing."""
+        stops = [value] if isinstance(value, str) else value
+        return [each for each in stops if each != ""] if isinstance(stops, list) else stops
+
+    @field_validator("logit_bias", mode="before")
+    @classmethod
+    def _pairs(cls, value: Any) -> Any:
+        """Read llama-server's pairs of a token and a bias; its false forbids the token."""
+        if not isinstance(value, list) or not all(map(_is_pair, value)):
+            return value
+        return {str(token): -100.0 if bias is False else bias for token, bias in value}
 
     @field_validator("seed")
     @classmethod
@@ -273,6 +290,10 @@ class CompletionRequest(GenerationRequest):
         return self.echo
 
 
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and type(value[0]) is int
+
+
 def _is_prompt(value: Any) -> bool:
     if isinstance(value, list):
         return bool(value) and all(type(token) is int and 0 <= token <= _MAX_INT for token in value)
@@ -280,6 +301,8 @@ def _is_prompt(value: Any) -> bool:
 
 
 Kind = TypeVar("Kind", bound=Body)
+
+_OF_PYDANTIC = re.compile(r"^(Input|String|List|Dictionary) should")
 
 
 def read_request(kind: type[Kind], data: bytes) -> Kind:
@@ -323,16 +346,17 @@ def _refusal(error: ValidationError, body: Any) -> ApiError:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     missing = first["type"] == "missing"
     names = _names(first["loc"], body)
-    where = ".".join([*names, str(first["loc"][-1])] if missing else names)
-    message = first["msg"]
     param = str(first["loc"][0]) if first["loc"] else None
+    where = ".".join([*names, str(first["loc"][-1])] if missing else names) or str(param)
+    message = first["msg"]
     if first["type"] == "extra_forbidden":
         return ApiError(
             400, f"{where} is not a parameter here", param=param, code="unknown_parameter"
         )
     if missing:
         return ApiError(400, f"{where} must be given", param=param, code="missing_parameter")
-    for begin, instead in (("Input should", f"{where} must"), ("Value error,", where)):
-        message = message.replace(begin, instead)
+    if first["type"] == "union_tag_not_found":
+        message = f"{where}.type must be given"
+    message = _OF_PYDANTIC.sub(f"{where} must", message).replace("Value error,", where)
     message = message if where in message else f"{where}: {message}"
     return ApiError(400, message, param=param, code="invalid_value")

@@ -304,8 +304,8 @@ class ResponseAnswer:
         """Take the next event of the reply, and return it without the text of calls."""
         event = without_calls(event, self._calls) if self._calls else event
         self._text += event.text
-        if event.finish_reason in ("stop", "tool_calls"):
-            self._plan.check(self._text, self._called)
+        if event.finish_reason:
+            self._plan.check(self._text, self._called, event.finish_reason)
         return event
 
     def _status(self, last: Event) -> str:

@@ -160,13 +160,16 @@ class Plan:
         """Return whether a reply must be checked at its end."""
         return self.content is not None or bool(self.calls)
 
-    def check(self, content: str, calls: Sequence[Call]) -> None:
-        """Raise :class:`ApiError` if a reply does not match what its grammar cannot enforce."""
+    def check(self, content: str, calls: Sequence[Call], finish_reason: str) -> None:
+        """Raise :class:`ApiError` if a reply does not match what its grammar cannot enforce.
+
+        A reply that was cut is checked for its complete calls alone.
+        """
         for call in calls:
             if call.name in self.calls:
                 found = mismatch(self.calls[call.name], call.arguments)
                 _require_match(found, f"the call of {call.name}", "tools")
-        if self.content is not None and not calls:
+        if self.content is not None and not calls and finish_reason != "length":
             _require_match(mismatch(self.content, content), "the reply", "response_format")
 
 

@@ -21,7 +21,12 @@ from cassandra_spec.golden.model_types import EMBEDDING, HEAD, ModelType, find_m
 from cassandra_spec.model.weights.agreement import agree, zero_tensors
 from cassandra_spec.model.weights.gguf_config import FACTORS, read_config
 from cassandra_spec.model.weights.gguf_header import Header
-from cassandra_spec.model.weights.gguf_inventory import check_kind, refused_tensor, takes_factors
+from cassandra_spec.model.weights.gguf_inventory import (
+    check_forms,
+    check_kind,
+    refused_tensor,
+    takes_factors,
+)
 from cassandra_spec.model.weights.gguf_shards import open_shards
 from cassandra_spec.model.weights.gguf_tokenizer import (
     check_tokenizer,
@@ -79,6 +84,8 @@ class GgufSource:
         self._path = path
         kind = self._header.need("general.architecture")
         self._architecture = find_model_type(kind, field="gguf", where=path)
+        for header in headers:
+            check_forms(header, self._architecture.gguf)
         check_tokenizer(self._header)
         stored = self._stored_tensors(headers)
         factors = self._take_factors(stored)

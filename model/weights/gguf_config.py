@@ -76,25 +76,19 @@ class _Reading:
     def _get(self, name: str, default: Any = None) -> Any:
         return self._header.get(self._key(name), default)
 
+    def _value(self, name: str, default: Any) -> Any:
+        return self._header.need(self._key(name)) if default is None else self._get(name, default)
+
     def _number(self, name: str, default: float | None = None) -> float:
-        value = self._get(name, default)
-        if value is None:
-            value = self._header.need(self._key(name))
-        right = isinstance(value, int | float) and not isinstance(value, bool)
-        if not right or not math.isfinite(value):
-            raise self._wrong(name, "a number", value)
-        return float(value)
+        return float(self._value(name, default))
 
     def _size(self, name: str, default: int | None = None) -> int:
         """Return a number of all layers; the file may have one for each layer."""
-        value = self._get(name, default)
-        if value is None:
-            value = self._header.need(self._key(name))
-        if isinstance(value, list) and len(set(value)) == 1:
-            value = value[0]
-        if isinstance(value, bool) or not isinstance(value, int):
+        value = self._value(name, default)
+        sizes = set(value if isinstance(value, list) else [value])
+        if len(sizes) != 1:
             raise self._wrong(name, "an integer, the same in all layers", value)
-        return value
+        return int(sizes.pop())
 
     def _wrong(self, name: str, expected: str, value: object) -> FileError:
         where, key = self._header.path, self._key(name)
@@ -104,8 +98,6 @@ class _Reading:
 
     def _sizes(self) -> dict[str, Any]:
         heads, hidden = self._size("attention.head_count"), self._size("embedding_length")
-        if heads < 1:
-            raise self._wrong("attention.head_count", "an integer from 1 on", heads)
         return {
             "max_position_embeddings": self._size("context_length"),
             "hidden_size": hidden,
@@ -172,8 +164,6 @@ class _Reading:
             if len(value) < layers:
                 raise self._wrong(name, f"a number or a list for {layers} layers", value)
             return [bool(each) for each in value[:layers]]
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise self._wrong(name, f"a number or a list for {layers} layers", value)
         return [value == 0 or (layer + 1) % value != 0 for layer in range(layers)]
 
     # --- rotary embeddings ---
@@ -193,7 +183,8 @@ class _Reading:
         return {"rope_parameters": {_FULL: full, _SLIDING: sliding}}
 
     def _original(self, sizes: Mapping[str, Any]) -> int:
-        return self._size("rope.scaling.original_context_length", sizes["max_position_embeddings"])
+        stated = self._size("rope.scaling.original_context_length", 0)
+        return stated or int(sizes["max_position_embeddings"])
 
     def _scaled(self, theta: float, sizes: Mapping[str, Any]) -> dict[str, Any]:
         """Return the rotary embedding of layers without a window, or of all."""
@@ -201,9 +192,8 @@ class _Reading:
         factor = self._number("rope.scaling.factor", self._number("rope.scale_linear", 0.0)) or 1.0
         if scaling not in ("none", "linear", "yarn", "longrope"):
             raise self._wrong("rope.scaling.type", "none, linear, yarn or longrope", scaling)
-        if factor <= 0 or (scaling == "none" and factor != 1):
-            expected = "1 for the type none" if factor > 0 else "above 0"
-            raise self._wrong("rope.scaling.factor", expected, factor)
+        if scaling == "none" and factor != 1:
+            raise self._wrong("rope.scaling.factor", "1 for the type none", factor)
         self._check_factors(scaling)
         if scaling == "yarn":
             return self._yarn(theta, factor, sizes)
@@ -255,9 +245,13 @@ class _Reading:
         return values
 
     def _rotated(self, sizes: Mapping[str, Any]) -> int:
-        if "partial_rotary_factor" in self._kind.used:
-            return self._size("rope.dimension_count", sizes["head_dim"])
-        return int(sizes["head_dim"])
+        head = int(sizes["head_dim"])
+        if "partial_rotary_factor" not in self._kind.used:
+            return head
+        rotated = self._size("rope.dimension_count", head)
+        if rotated > head or rotated % 2:
+            raise self._wrong("rope.dimension_count", f"an even number up to {head}", rotated)
+        return rotated
 
     def _divided(
         self,

@@ -10,8 +10,9 @@ from typing import Any, BinaryIO
 from cassandra_spec.golden.errors import FileError
 
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
-_STRING, _ARRAY = 8, 9
+STRING, _ARRAY = 8, 9
 _FORMS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))  # by type
+NUMBER_TYPES = frozenset(_FORMS) - {7}  # without truth values
 _SIZES = {kind: struct.calcsize(f"<{form}") for kind, form in _FORMS.items()}
 _ENTRIES, _TENSORS, _DIMENSIONS, _KEY = 1 << 16, 1 << 16, 8, 1 << 16
 _ELEMENTS = 1 << 21
@@ -76,7 +77,7 @@ class Header:
         return self._several(data[12:], entry.kind, entry.elements)  # behind type and count
 
     def _several(self, data: bytes, kind: int, count: int) -> list[Any]:
-        if kind != _STRING:
+        if kind != STRING:
             return list(struct.unpack(f"{self._order}{count}{_FORMS[kind]}", data))
         found, at = list[str](), 0
         for _ in range(count):
@@ -135,7 +136,7 @@ class _Walk:
         return key, Entry(kind=inner, value=value, stop=self._place, elements=elements)
 
     def _single(self, kind: int) -> None:
-        if kind == _STRING:
+        if kind == STRING:
             self._string()
         else:
             self._skip(self._bytes_of(kind))
@@ -145,7 +146,7 @@ class _Walk:
         self._elements += count
         reason = f"{self._elements} elements in arrays are more than {_ELEMENTS}"
         self._require(self._elements <= _ELEMENTS, reason)
-        if inner == _STRING:
+        if inner == STRING:
             for _ in range(count):
                 self._string()
         else:

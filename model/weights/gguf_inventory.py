@@ -18,6 +18,24 @@ from gguf.quants import _type_traits as _quantised
 
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.golden.model_types import MODEL_TYPES, ModelType
+from cassandra_spec.model.weights.gguf_forms import (
+    ALIGNMENT,
+    CAP,
+    COUNT,
+    EPSILON,
+    FACTOR,
+    FLAG,
+    NUMBER,
+    OF_EACH_TOKEN,
+    PATTERN,
+    SCALE,
+    TEXT,
+    TEXTS,
+    THETA,
+    TOKEN,
+    Form,
+    size,
+)
 from cassandra_spec.model.weights.gguf_header import Header
 
 Treatment = Literal["honoured", "without influence", "refused"]
@@ -25,7 +43,7 @@ Treatment = Literal["honoured", "without influence", "refused"]
 ARCH = "ARCH."
 """Stands for the prefix of a model's own keys, such as ``llama.``."""
 
-KINDS = (Kind.F32, Kind.F16, Kind.BF16, *_quantised)
+KINDS = tuple(dict.fromkeys((Kind.F32, Kind.F16, Kind.BF16, *_quantised)))
 """Types of tensors that are read."""
 
 
@@ -34,7 +52,7 @@ class Row:
     """One key, or the name of a tensor, and its treatment.
 
     A refused key may have a value that changes nothing: one of ``neutral``, or the file's ``same``,
-    a name in the standards of :func:`check_keys`.
+    a name in the standards of :func:`check_keys`. The value of an honoured key has a ``form``.
     """
 
     name: str  # a * at the end stands for any text
@@ -43,6 +61,7 @@ class Row:
     only: tuple[str, ...] = ()  # architectures; empty: all
     neutral: tuple[Any, ...] = ()
     same: str | None = None
+    form: Form | None = None
 
     def matches(self, name: str, architecture: str) -> bool:
         """Return True if the row is about a key or a tensor of an architecture."""
@@ -77,9 +96,9 @@ _SCALING = f"{ARCH}rope.scaling."
 
 KEYS: tuple[Row, ...] = (
     # The file.
-    *_rows("honoured", "the model type", "general.architecture"),
+    *_rows("honoured", "the model type", "general.architecture", form=TEXT),
     *_rows("refused", "adapters and projectors are no models", "general.type", neutral=("model",)),
-    *_rows("honoured", "where tensors begin", "general.alignment"),
+    *_rows("honoured", "where tensors begin", "general.alignment", form=ALIGNMENT),
     *_rows("without influence", "each tensor states its own type", "general.file_type"),
     *_rows("without influence", "a type states its blocks", "general.quantization_version"),
     *_rows("without influence", "options and requests set samplers", "general.sampling.*"),
@@ -88,14 +107,25 @@ KEYS: tuple[Row, ...] = (
     *_rows("honoured", "shards are read as one", "split.no", "split.count", "split.tensors.count"),
     *_rows("refused", "an adapter is no model", "adapter.*"),
     # Sizes.
-    *_rows("honoured", "vocab_size; it must be that of the tensors", f"{ARCH}vocab_size"),
-    *_rows("honoured", "max_position_embeddings", f"{ARCH}context_length"),
-    *_rows("honoured", "hidden_size", f"{ARCH}embedding_length"),
-    *_rows("honoured", "num_hidden_layers", f"{ARCH}block_count"),
-    *_rows("honoured", "intermediate_size", f"{ARCH}feed_forward_length"),
-    *_rows("honoured", "num_attention_heads", f"{ARCH}attention.head_count"),
-    *_rows("honoured", "num_key_value_heads", f"{ARCH}attention.head_count_kv"),
-    *_rows("honoured", "head_dim", f"{ARCH}attention.key_length"),
+    *_rows(
+        "honoured",
+        "vocab_size; it must be that of the tensors",
+        f"{ARCH}vocab_size",
+        form=size("vocab_size"),
+    ),
+    *(
+        row
+        for entry, name in {
+            "max_position_embeddings": "context_length",
+            "hidden_size": "embedding_length",
+            "num_hidden_layers": "block_count",
+            "intermediate_size": "feed_forward_length",
+            "num_attention_heads": "attention.head_count",
+            "num_key_value_heads": "attention.head_count_kv",
+            "head_dim": "attention.key_length",
+        }.items()
+        for row in _rows("honoured", entry, f"{ARCH}{name}", form=size(entry))
+    ),
     *_rows(
         "refused",
         "heads have one size",
@@ -107,35 +137,45 @@ KEYS: tuple[Row, ...] = (
         "refused", "embeddings have one size", f"{ARCH}embedding_length_out", same="hidden size"
     ),
     # Layers.
-    *_rows("honoured", "rms_norm_eps", f"{ARCH}attention.layer_norm_rms_epsilon"),
+    *_rows("honoured", "rms_norm_eps", f"{ARCH}attention.layer_norm_rms_epsilon", form=EPSILON),
     *_rows("without influence", "all norms are RMS norms", f"{ARCH}attention.layer_norm_epsilon"),
-    *_rows("honoured", "attention_multiplier", f"{ARCH}attention.scale", only=_SCALED),
-    *_rows("honoured", "residual_multiplier", f"{ARCH}residual_scale", only=_SCALED),
-    *_rows("honoured", "embedding_multiplier", f"{ARCH}embedding_scale", only=_SCALED),
-    *_rows("honoured", "logits_scaling", f"{ARCH}logit_scale", only=_SCALED),
+    *(
+        row
+        for entry, name in {
+            "attention_multiplier": "attention.scale",
+            "residual_multiplier": "residual_scale",
+            "embedding_multiplier": "embedding_scale",
+            "logits_scaling": "logit_scale",
+        }.items()
+        for row in _rows("honoured", entry, f"{ARCH}{name}", only=_SCALED, form=NUMBER)
+    ),
     *_rows(
         "honoured",
         "attn_logit_softcapping; 50 without it",
         f"{ARCH}attn_logit_softcapping",
         only=_CAPPED,
+        form=CAP,
     ),
     *_rows(
         "honoured",
         "final_logit_softcapping; without it 30 in gemma2, none in gemma3",
         f"{ARCH}final_logit_softcapping",
         only=("gemma2", "gemma3"),
+        form=CAP,
     ),
     *_rows(
         "honoured",
         "sliding_window; without it 4,096 in gemma2, none in gemma3",
         f"{ARCH}attention.sliding_window",
         only=("gemma2", "gemma3"),
+        form=COUNT,
     ),
     *_rows(
         "honoured",
         "sliding_window, as in transformers; llama.cpp switches it off",
         f"{ARCH}attention.sliding_window",
         only=("phi3",),
+        form=COUNT,
     ),
     *_rows(
         "honoured",
@@ -143,6 +183,7 @@ KEYS: tuple[Row, ...] = (
         "gemma3 sees all",
         f"{ARCH}attention.sliding_window_pattern",
         only=("gemma2", "gemma3"),
+        form=PATTERN,
     ),
     *_rows(
         "refused",
@@ -172,15 +213,22 @@ KEYS: tuple[Row, ...] = (
         neutral=("Meta AI original pth",),
     ),
     # Rotary embeddings.
-    *_rows("honoured", "rope_theta; 10,000 without it", f"{ARCH}rope.freq_base"),
+    *_rows("honoured", "rope_theta; 10,000 without it", f"{ARCH}rope.freq_base", form=THETA),
     *_rows(
         "honoured",
         "rope_theta of layers with a window; 10,000 without it",
         f"{ARCH}rope.freq_base_swa",
         only=("gemma3",),
+        form=THETA,
     ),
     *_rows("refused", "all layers have the same", f"{ARCH}rope.freq_base_swa", same="theta"),
-    *_rows("honoured", "partial_rotary_factor", f"{ARCH}rope.dimension_count", only=("phi3",)),
+    *_rows(
+        "honoured",
+        "partial_rotary_factor",
+        f"{ARCH}rope.dimension_count",
+        only=("phi3",),
+        form=size("head_dim"),
+    ),
     *_rows(
         "refused",
         "whole heads are rotated",
@@ -189,14 +237,20 @@ KEYS: tuple[Row, ...] = (
         same="head size",
     ),
     *_rows("refused", "positions are numbers", f"{ARCH}rope.dimension_sections", neutral=(0,)),
-    *_rows("honoured", "rope_type: none, linear, yarn or longrope", f"{_SCALING}type"),
-    *_rows("honoured", "factor", f"{_SCALING}factor"),
-    *_rows("honoured", f"factor, unless there is {_SCALING}factor", f"{ARCH}rope.scale_linear"),
-    *_rows("honoured", "attention_factor", f"{_SCALING}attn_factor"),
+    *_rows("honoured", "rope_type: none, linear, yarn or longrope", f"{_SCALING}type", form=TEXT),
+    *_rows("honoured", "factor", f"{_SCALING}factor", form=FACTOR),
+    *_rows(
+        "honoured",
+        f"factor, unless there is {_SCALING}factor",
+        f"{ARCH}rope.scale_linear",
+        form=FACTOR,
+    ),
+    *_rows("honoured", "attention_factor", f"{_SCALING}attn_factor", form=SCALE),
     *_rows(
         "honoured",
         "original_max_position_embeddings of yarn and longrope",
         f"{_SCALING}original_context_length",
+        form=COUNT,
     ),
     *_rows(
         "refused",
@@ -214,33 +268,50 @@ KEYS: tuple[Row, ...] = (
     *_rows("refused", "of another model type", f"{_SCALING}yarn_log_multiplier", neutral=(0,)),
     *_rows("refused", "unknown: it may change what the model computes", f"{ARCH}*"),
     # Tokenizers.
-    *_rows("honoured", "gpt2 (bytes) or llama (SentencePiece)", "tokenizer.ggml.model"),
-    *_rows("honoured", "how text is cut before merges", "tokenizer.ggml.pre"),
+    *_rows("honoured", "gpt2 (bytes) or llama (SentencePiece)", "tokenizer.ggml.model", form=TEXT),
+    *_rows("honoured", "how text is cut before merges", "tokenizer.ggml.pre", form=TEXT),
     *_rows(
         "honoured",
         "the vocabulary",
-        *(f"tokenizer.ggml.{name}" for name in ("tokens", "scores", "token_type", "merges")),
+        *(f"tokenizer.ggml.{name}" for name in ("tokens", "merges")),
+        form=TEXTS,
+    ),
+    *_rows(
+        "honoured",
+        "the vocabulary",
+        *(f"tokenizer.ggml.{name}" for name in ("scores", "token_type")),
+        form=OF_EACH_TOKEN,
     ),
     *_rows(
         "honoured",
         "special tokens",
         *(f"tokenizer.ggml.{name}_token_id" for name in ("bos", "unknown", "padding")),
+        form=TOKEN,
     ),
     *_rows(
         "honoured",
         "end replies, as do tokens whose text llama.cpp knows as an end",
         *(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom")),
         *(f"tokenizer.ggml.fim_{name}_token_id" for name in ("pad", "rep", "sep")),
+        form=TOKEN,
     ),
     *_rows(
         "honoured",
         "around prompts",
         "tokenizer.ggml.add_bos_token",
         "tokenizer.ggml.add_eos_token",
+        form=FLAG,
     ),
-    *_rows("honoured", "a space before text (llama)", "tokenizer.ggml.add_space_prefix"),
-    *_rows("honoured", "the chat template, and others by name", "tokenizer.chat_template"),
-    *_rows("honoured", "the template NAME; tool_use: with tools", "tokenizer.chat_template.*"),
+    *_rows("honoured", "a space before text (llama)", "tokenizer.ggml.add_space_prefix", form=FLAG),
+    *_rows(
+        "honoured", "the chat template, and others by name", "tokenizer.chat_template", form=TEXT
+    ),
+    *_rows(
+        "honoured",
+        "the template NAME; tool_use: with tools",
+        "tokenizer.chat_template.*",
+        form=TEXT,
+    ),
     *_rows("without influence", "lists the names of templates", "tokenizer.chat_templates"),
     *_rows(
         "without influence",
@@ -310,6 +381,13 @@ def check_keys(header: Header, architecture: str, standards: Mapping[str, Any]) 
         if row.treatment == "refused" and not row.accepts(header.get(key), standards):
             value = reprlib.repr(header.get(key))
             raise FileError(f"{header.path}: {key} must be {row.expected}, not {value} ({row.why})")
+
+
+def check_forms(header: Header, architecture: str) -> None:
+    """Raise :class:`FileError` for the first honoured key whose value has another form."""
+    for key in header.entries:
+        if form := find_row(key, architecture).form:
+            form.check(header, key)
 
 
 def takes_factors(name: str, architecture: str) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cassandra_spec.golden.errors import FileError
+from cassandra_spec.model.weights.gguf_forms import TOKENS
 from cassandra_spec.model.weights.gguf_header import Header
 
 _KEY = "tokenizer.ggml."
@@ -57,12 +58,9 @@ _END_KEYS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 
 
 def special_tokens(header: Header) -> dict[str, Any]:
-    """Return the entries of a config for tokens: the first, those that end replies, and padding.
-
-    Raises :class:`FileError` for a token that the vocabulary does not have.
-    """
+    """Return the entries of a config for tokens: the first, those that end replies, and padding."""
     ends = [_token(header, name) for name in _END_KEYS]
-    ends += [at for at, text in enumerate(header.get(f"{_KEY}tokens", ())) if text in _ENDS]
+    ends += [at for at, text in enumerate(header.get(TOKENS, ())) if text in _ENDS]
     listed = list(dict.fromkeys(end for end in ends if end is not None))
     return {
         "bos_token_id": _token(header, "bos"),
@@ -72,16 +70,12 @@ def special_tokens(header: Header) -> dict[str, Any]:
 
 
 def _token(header: Header, name: str) -> int | None:
-    key, tokens = f"{_KEY}{name}_token_id", header.entries.get(f"{_KEY}tokens")
+    """Return a special token; None if the file has none, or no vocabulary."""
     pieces = header.get(f"{_KEY}model") == _PIECES
-    value = header.get(key, _PIECE_TOKENS.get(name) if pieces else None)
-    count = tokens.elements if tokens else None
-    if value is None or count is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
-        expected = f"a token of the vocabulary, below {count}"
-        raise FileError(f"{header.path}: {key} must be {expected}, not {reprlib.repr(value)}")
-    return value
+    value: int | None = header.get(
+        f"{_KEY}{name}_token_id", _PIECE_TOKENS.get(name) if pieces else None
+    )
+    return value if TOKENS in header.entries else None
 
 
 def check_tokenizer(header: Header) -> None:
@@ -94,12 +88,12 @@ def check_tokenizer(header: Header) -> None:
     cut = _cut(header)
     if model == _BYTES and cut not in (*_CUTS, *_OF_TRANSFORMERS):
         raise _wrong(header, "pre", f"one of {', '.join((*_CUTS, *_OF_TRANSFORMERS, *_SAME))}", cut)
-    if model == _BYTES and f"{_KEY}tokens" in header.entries:
+    if model == _BYTES and TOKENS in header.entries:
         _check_merges(header)
 
 
 def _check_merges(header: Header) -> None:
-    tokens = set(header.get(f"{_KEY}tokens"))
+    tokens = set(header.get(TOKENS))
     for merge in header.need(f"{_KEY}merges"):
         left, space, right = str(merge).partition(" ")
         if not space or not {left, right, left + right} <= tokens:
@@ -117,7 +111,13 @@ def _wrong(header: Header, key: str, expected: str, value: object) -> FileError:
 
 
 def save_tokenizer(header: Header, config: Any, directory: Path) -> None:
-    """Write the tokenizer's files into a directory; ``config`` is transformers' of the model."""
+    """Write the tokenizer's files into a directory; ``config`` is transformers' of the model.
+
+    Raises :class:`FileError` if the file has no tokenizer.
+    """
+    if header.need(f"{_KEY}model") == _NONE:
+        raise _wrong(header, "model", f"one of {_BYTES} and {_PIECES}", _NONE)
+    header.need(TOKENS)
     from transformers import TOKENIZER_MAPPING, PreTrainedTokenizerFast  # slow to import
 
     # AutoTokenizer chooses the same class, after reading the config again in seconds.
@@ -160,7 +160,7 @@ def _set_special(tokenizer: Any, header: Header) -> None:
     for attribute, name in names.items():
         token = _token(header, name)
         if token is not None and getattr(tokenizer, attribute) is None:
-            setattr(tokenizer, attribute, header.get(f"{_KEY}tokens")[token])
+            setattr(tokenizer, attribute, header.get(TOKENS)[token])
 
 
 def _set_space(backend: Any, prefix: bool) -> None:

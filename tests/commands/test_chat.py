@@ -13,6 +13,7 @@ import pytest
 
 from cassandra_spec import __version__
 from cassandra_spec.commands.__main__ import main
+from tests.commands.status import error_of
 from tests.model.tiny import write_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,29 +50,41 @@ def test_the_model_sees_the_whole_conversation(
     assert "2 replies, " in printed.err
 
 
+def size(*messages: str) -> int:
+    """Return the tokens of messages: words between spaces of the template's text."""
+    return len("".join(f"{each} word3" for each in messages).split())
+
+
 def test_the_oldest_turns_are_dropped_at_the_end_of_the_context(
     packed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A context of 40 positions has room for 28 tokens of messages; each has a word3 behind it."""
-    lines = ["word5 word9", "word7", "word11 word13", "word6 " * 40, "word8"]
-    flags = ["--context", "40", "--system", "word4"]
+    room, system, longest = 40 - 12, "word4", " ".join(["word6"] * 40)
+    lines = ["word5 word9", "word7", "word11 word13", longest, "word8"]
+    flags = ["--context", "40", "--system", system]
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
     assert main(["chat", str(packed), *flags, *FLAGS]) == 0
     printed = capsys.readouterr()
     replies = printed.out.split("\n")[:-2]
-    turns: list[str] = []
-    for line, reply in zip([each for each in lines if len(each) < 99], replies, strict=True):
-        turns.append(f"{line} word3")
-        while len("".join(["word4 word3", *turns]).replace("word", " ").split()) > 28:
-            turns = turns[2:]
-        prompt = "".join(["word4 word3", *turns])
-        command = ["generate", str(packed), "--raw", "--json", "--prompt", prompt, *FLAGS]
-        assert main(command) == 0
-        assert json.loads(capsys.readouterr().out)["texts"][0] == reply
-        turns.append(f"{reply} word3")
+    turns, dropped = list[str](), 0
+    for line, reply in zip([each for each in lines if each != longest], replies, strict=True):
+        turns.append(line)
+        while size(system, *turns) > room:
+            turns, dropped = turns[2:], dropped + 1
+        prompt = "".join(f"{each} word3" for each in (system, *turns))
+        assert reply_to(packed, capsys, prompt) == reply
+        turns.append(reply)
+    assert dropped > 1
     assert printed.err.count("the context is full: the oldest turns are left out") == 1
-    line = "must be at most 28 tokens with the system message, not 42: it is left out"
-    assert line in printed.err
+    tokens = f"at most {room} tokens with the system message, not {size(system, longest)}"
+    assert f"the message must be {tokens}: it is left out" in printed.err
+
+
+def test_a_reply_leaves_room_for_a_message(
+    packed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("word5"))
+    error = error_of(capsys, "chat", str(packed), "--context", "12", *FLAGS)
+    assert error == "--max-tokens must be below 12, the positions of the context, not 12"
 
 
 def test_no_message_is_no_error(

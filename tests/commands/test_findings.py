@@ -68,7 +68,7 @@ def hostile_gguf(folder: Path) -> None:
 
 FINDINGS = [
     Finding("3: a text for a number", config(hidden_size="48"), TORCH, "hidden_size must be an"),
-    Finding("3: a list for a name", config(model_type=["llama"]), TORCH, "architecture must be"),
+    Finding("3: a list for a name", config(model_type=["llama"]), TORCH, "model_type must be"),
     Finding(
         "3: no tokenizer",
         in_packed(lambda path: (path / "tokenizer.json").unlink()),
@@ -120,7 +120,7 @@ FINDINGS = [
         )
         for name, command in (("torch", TORCH), ("native", NATIVE))
     ),
-    Finding("12: a long name", config(model_type="x" * 10**6), TORCH, "architecture must be"),
+    Finding("12: a long name", config(model_type="x" * 10**6), TORCH, "model_type must be"),
     Finding("12: a loop as destination", loop_of_links, "unpack packed a", "leads nowhere"),
     Finding("12: a loop as source", loop_of_links, "inspect a", "is missing"),
 ]

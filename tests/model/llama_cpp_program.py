@@ -2,8 +2,9 @@
 
 A program of its own, without imports of the project. It answers requests, a JSON object in a line
 each, on standard input: ``model``, a path; ``tokens``, whose logits it returns;
-``texts``, whose tokens it returns. ``ends`` are the tokens that end a reply. A model that
-llama.cpp refuses is ``{"error": true}``.
+``texts``, whose tokens it returns. ``ends`` are the tokens that end a reply. With ``copy`` it
+writes the model there in another ``file_type``, a name of llama.cpp, instead. What llama.cpp
+refuses is ``{"error": true}``.
 """
 
 from __future__ import annotations
@@ -65,7 +66,17 @@ def _encode(vocabulary: Any, text: str) -> list[int]:
     return list(room[:count])
 
 
+def _copy(request: dict[str, Any]) -> dict[str, Any]:
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_{request['file_type']}")
+    params.allow_requantize = True
+    paths = (request[name].encode() for name in ("model", "copy"))
+    return {"error": bool(llama_cpp.llama_model_quantize(*paths, params))}
+
+
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    if "copy" in request:
+        return _copy(request)
     options = llama_cpp.llama_model_default_params()
     options.use_extra_bufts = False
     model = llama_cpp.llama_model_load_from_file(request["model"].encode(), options)

@@ -48,7 +48,8 @@ VALUES: dict[str, Any] = {
     **{"transformers_version": "4.0.0", "_name_or_path": "x", "_sliding_window_pattern": 2},
     **{"is_encoder_decoder": True, "quantization_config": {"quant_method": "gptq"}},
     **{"no_rope_layers": [1, 0], "num_experts": 4, "num_local_experts": 4, "clip_qkv": 3.0},
-    **{"attention_chunk_size": 4, "kv_lora_rank": 4},
+    **{"attention_chunk_size": 4, "kv_lora_rank": 4, "use_mrope": True},
+    "position_embedding_type": "nope",
 }
 BESIDE: dict[str, dict[str, Any]] = {
     "max_window_layers": {"use_sliding_window": True, "sliding_window": 5},

@@ -214,6 +214,75 @@ def test_a_row_is_what_becomes_of_a_file(
             assert made(f"neutral {value}", {key: kind(value)}) == plain
 
 
+WRONG: tuple[Any, ...] = ("text", -1, 3.5, True, ["text"], [1, 2, 3], float("nan"), 1e30)
+"""Values of other types and out of range; each form refuses some of them."""
+
+
+def is_right(words: str, value: Any) -> bool:
+    """Return True if a value has the form that some words say."""
+    if words == "a text":
+        return isinstance(value, str)
+    if words == "a list of texts":
+        return isinstance(value, list) and isinstance(value[0], str)
+    if words == "true or false":
+        return value is True
+    if words.startswith("a list of"):  # one for each token: there are 259
+        return False
+    if words == "an integer from 0 on, or a list for the layers":
+        return value == [1, 2, 3]
+    single = type(value) in (int, float)
+    if words == "a number":
+        return single and value == value
+    if words.startswith("a number from 0"):
+        return single and 0 <= value <= float(words.split()[-1])
+    if words.startswith("a number above 0"):
+        return single and 0 < value <= float(words.split()[-1])
+    several = value == [1, 2, 3] and "layers" in words
+    return several or (type(value) is int and value >= 0)
+
+
+FORMS = [row for row in KEYS if row.treatment == "honoured" and not row.name.startswith("split.")]
+
+
+@pytest.mark.parametrize("row", FORMS, ids=lambda row: f"{row.name}-{row.only[:1]}")
+def test_values_of_a_wrong_form_are_refused_by_the_name_of_their_key(
+    row: Row, models: Callable[[str, int], Path], tmp_path: Path
+) -> None:
+    assert row.form is not None
+    architecture = row.only[0] if row.only else "llama"
+    model, key = models(architecture, 259), name_of(row, architecture)
+    wrong = [value for value in WRONG if not is_right(row.form.words, value)]
+    assert wrong
+    for value in wrong:
+        path = write_file(tmp_path / "m.gguf", keys_of(model) | {key: value}, arrays_of(model))
+        with pytest.raises(CassandraError) as caught:
+            GgufSource(path)
+        assert str(caught.value).startswith(f"{path}: {key} must be ")
+
+
+@pytest.mark.parametrize("key", ["tokenizer.ggml.model", "tokenizer.ggml.tokens"])
+def test_a_file_without_a_tokenizer(
+    key: str, models: Callable[[str, int], Path], tmp_path: Path
+) -> None:
+    """Its weights can be read, and the error names the key that is missing."""
+    model = models("llama", 259)
+    path = write_gguf(tmp_path / "m.gguf", model, keys={key: None})
+    assert outcome(path, tmp_path / "made") == f"{path} must have an entry {key}, and has none"
+    path = write_gguf(tmp_path / "m.gguf", model, keys={"tokenizer.ggml.model": "none"})
+    reason = "tokenizer.ggml.model must be one of gpt2 and llama, not 'none'"
+    assert outcome(path, tmp_path / "none") == f"{path}: {reason}"
+
+
+def test_a_rotated_part_is_even_and_within_a_head(
+    models: Callable[[str, int], Path], tmp_path: Path
+) -> None:
+    model, name = models("phi3", 259), "phi3.rope.dimension_count"
+    for size in (5, 14):
+        path = write_gguf(tmp_path / "m.gguf", model, keys={name: size})
+        with pytest.raises(CassandraError, match=f"{name} must be an even number up to 12, not"):
+            GgufSource(path)
+
+
 def test_every_key_that_the_package_names_has_a_row() -> None:
     groups = (gguf.Keys.General, gguf.Keys.LLM, gguf.Keys.Attention, gguf.Keys.Rope)
     names = [*map(vars, (*groups, gguf.Keys.Split, gguf.Keys.Tokenizer))]

@@ -126,9 +126,14 @@ def test_a_missing_directory(tmp_path: Path) -> None:
     [
         ("", r"config\.json must be JSON"),
         ("[]", r"config\.json must hold a JSON object, not list"),
-        ("{}", "architecture must be one of llama, .*, olmo2, not None"),
+        ("{}", "model_type must be one of llama, .*, olmo2, not None"),
         ('{"model_type": "mamba"}', "one of llama, .*, olmo2, not 'mamba'"),
         ('{"model_type": ["llama"]}', r"not \['llama'\]"),
+        ('{"attention_bias": "yes"}', "attention_bias must be true or false, not 'yes'"),
+        (
+            '{"layer_types": ["linear_attention"]}',
+            "layer_types must be a list of",
+        ),
     ],
 )
 def test_a_wrong_config(own_llama: Path, content: str, message: str) -> None:

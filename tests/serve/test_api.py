@@ -30,8 +30,17 @@ MESSAGES: list[Any] = [{"role": "user", "content": WORDS}]
 
 
 @pytest.fixture(scope="module")
-def address(packed: Path) -> Iterator[str]:
-    with opened(packed, slots=SLOTS, waiting=16) as server, running(server) as found:
+def lines() -> list[str]:
+    """Return the lines of the server's log."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def address(packed: Path, lines: list[str]) -> Iterator[str]:
+    with (
+        opened(packed, slots=SLOTS, waiting=16, log=lines.append) as server,
+        running(server) as found,
+    ):
         yield found
 
 
@@ -480,8 +489,9 @@ def test_a_slow_reader_holds_up_nobody_and_gets_everything(
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_vanishes_is_cancelled(address: str, stream: bool) -> None:
+def test_a_client_that_vanishes_is_cancelled(address: str, lines: list[str], stream: bool) -> None:
     before = figures(address)
+    lines.clear()
     with raw_stream(address, MOST, stream=stream) as connection:
         wait_until(address, "num_requests_running", 1)
         if stream:
@@ -489,6 +499,9 @@ def test_a_client_that_vanishes_is_cancelled(address: str, stream: bool) -> None
     after = wait_until(address, "num_requests_running", 0)
     assert after["request_success_total/abort"] == before["request_success_total/abort"] + 1
     assert after["generation_tokens_total"] < before["generation_tokens_total"] + MOST
+    while not lines:
+        time.sleep(0.01)
+    assert lines[0].endswith("; the client has disconnected")
 
 
 def test_lines_that_are_no_http(address: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -73,6 +74,46 @@ def test_samplers_cannot_change_a_greedy_reply() -> None:
         with pytest.raises(ApiError) as caught:
             read(**{name: 0.25}).check_samplers(1.0)
         assert caught.value.param == name
+
+
+@pytest.mark.parametrize(
+    ("fields", "same"),
+    [
+        (
+            {"top_k": 40.0, "max_tokens": 1e2, "seed": 7.0},
+            {"top_k": 40, "max_tokens": 100, "seed": 7},
+        ),
+        ({"stop": ""}, {}),
+        ({"stop": ["", "a"]}, {"stop": ["a"]}),
+        ({"logit_bias": [[5, -1], [7, False]]}, {"logit_bias": {"5": -1, "7": -100}}),
+        ({"logit_bias": []}, {}),
+        ({"speculative.n_max": 8, "speculative.p_min": 0.5}, {}),
+        ({"penalize_nl": False, "tfs_z": 1.0, "typ_p": 1, "vllm_xargs": {}}, {}),
+    ],
+)
+def test_other_forms_of_the_same_values(fields: Any, same: Any) -> None:
+    assert read(**fields).model_dump() == read(**same).model_dump()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"top_k": 2.5}, "top_k must be a valid integer"),
+        ({"logit_bias": [[5, -1], [7]]}, "logit_bias must be a valid dictionary"),
+        ({"stop": ["a"] * 65}, "stop must have at most 64 items after validation, not 65"),
+        ({"stop": ["a" * 300]}, "stop.0 must have at most 256 characters"),
+        ({"response_format": {}}, "response_format.type must be given"),
+        ({"messages": []}, "messages must have at least 1 item after validation, not 0"),
+        ({"penalize_nl": True}, "penalize_nl must be False here: this server does not support it"),
+    ],
+)
+def test_refusals_say_what_a_field_must_be(fields: Any, message: str) -> None:
+    assert refused(**fields).message == message
+
+
+def test_a_refusal_names_a_field_that_is_not_in_the_body() -> None:
+    with pytest.raises(ApiError, match="echo must be true with max_tokens 0"):
+        read_request(CompletionRequest, b'{"prompt": "x", "max_tokens": 0}')
 
 
 def test_other_names_of_the_same_fields() -> None:
@@ -202,6 +243,10 @@ CALL = {"name": "f", "arguments": '{"x": 1e5}'}
                 "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}],
             },
             {"role": "system", "content": "a"},
+        ),
+        (
+            {"role": "user", "content": ["a", {"type": "input_text", "text": "b"}]},
+            {"role": "user", "content": "ab"},
         ),
     ],
 )
@@ -354,6 +399,16 @@ def test_tokenize_and_detokenize(address: str, packed: Path) -> None:
         assert (status, error["error"]["param"]) == (400, param)
 
 
+def test_prompt_tokens_of_a_request(address: str) -> None:
+    path = "/v1/chat/completions"
+    _, reply = ask(address, path, {**CHAT, "max_tokens": 1})
+    _, found = ask(address, f"{path}/input_tokens", CHAT)
+    tokens = reply["usage"]["prompt_tokens"]
+    assert found == {"object": "response.input_tokens", "input_tokens": tokens}
+    assert ask(address, "/responses/input_tokens", {"input": "x"}) == (200, found)
+    assert ask(address, "/responses/input_tokens", {"input": 3})[0] == 400
+
+
 def test_names_without_v1_are_the_same(address: str) -> None:
     chat = {**CHAT, "max_tokens": 3}
     for path, body in (("chat/completions", chat), ("completions", {"prompt": "word1"})):
@@ -362,7 +417,16 @@ def test_names_without_v1_are_the_same(address: str) -> None:
     assert ask(address, "/models") == ask(address, "/v1/models")
 
 
+def wait_for(lines: list[str], count: int, begin: str) -> list[str]:
+    """Return the last lines once there are so many; a line is written after its reply."""
+    while len(lines) < count or not lines[-1].startswith(begin):
+        time.sleep(0.01)
+    return lines[-count:]
+
+
 def test_each_request_has_a_line(address: str, lines: list[str]) -> None:
+    ask(address, "/begin")
+    wait_for(lines, 1, "GET /begin")
     lines.clear()
     body = {"prompt": "word1 word2 word1 word2", "max_tokens": 60, "cache_prompt": True}
     ask(address, "/v1/completions", body)
@@ -372,7 +436,11 @@ def test_each_request_has_a_line(address: str, lines: list[str]) -> None:
     for path in QUIET_PATHS:
         assert ask(address, path)[0] == 200
     ask(address, "/v1/completions", {"prompt": [[5], []]})
-    whole, stream, bad, missing, empty = lines[:5]
+    ask(address, "/v1/completions", {"prompt": "word7 word8 word9", "max_tokens": 3, "n": 2})
+    ask(address, "/end")
+    whole, stream, bad, missing, empty, two, _ = wait_for(lines, 7, "GET /end")
+    prompt, cached = map(int, re.findall(r"prompt (\d+) tokens \((\d+) cached\)", two)[0])
+    assert cached < prompt == 2 * 3
     number = r"\d+"
     assert re.fullmatch(
         rf"POST /v1/completions 200 in [\d.]+ s; prompt 4 tokens \({number} cached\); reply 60 "

@@ -183,7 +183,7 @@ def test_a_format_of_the_text_is_that_of_the_chat(tmp_path: Path) -> None:
         ({"top_logprobs": 3}, "top_logprobs must be 0 here", None),
         ({"max_tokens": 3}, "max_tokens is not a parameter here", None),
         ({"max_output_tokens": 0}, "max_output_tokens must be greater than or equal to 1", None),
-        ({"input": []}, "input: List should have at least 1 item", None),
+        ({"input": []}, "input must have at least 1 item", None),
         ({"input": 3}, "input must be a text or a list of items", None),
         ({"input": [{"type": "item_reference"}]}, "input.0: Input tag 'item_ref", "input"),
         (

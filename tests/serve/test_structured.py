@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 from collections.abc import Iterator
@@ -17,10 +18,7 @@ from cassandra_spec.drafting import Counters, Settings, encode_prompt
 from cassandra_spec.drafting.grammar import GrammarText
 from cassandra_spec.model.backends import BACKENDS, Opening
 from cassandra_spec.serve.app import Served
-from cassandra_spec.serve.errors import ApiError
 from cassandra_spec.serve.server import open_server, running
-from cassandra_spec.serve.structured import Plan
-from cassandra_spec.serve.tool_calls import Call
 from tests.drafting.byte_tokens import END
 from tests.model.byte_model import COMPILER, pack_byte_model
 
@@ -212,12 +210,49 @@ def test_a_reply_that_a_grammar_cannot_enforce_is_checked(client: openai.OpenAI)
         streamed(client, response_format=form)
 
 
-def test_a_call_that_a_grammar_cannot_enforce_is_checked() -> None:
-    parameters = {"type": "object", "properties": {"a": UNIQUE_ITEMS}, "required": ["a"]}
-    plan = Plan(calls={"f": parameters})
-    plan.check("", [Call("1", "g", '{"a": [1, 1]}')])
-    with pytest.raises(ApiError, match=r"call of f .* uniqueItems of a"):
-        plan.check("", [Call("1", "f", '{"a": [1, 2, 1]}')])
+def unique(unique_items: bool) -> list[Any]:
+    """Return a tool that takes three ones and twos, which cannot differ."""
+    items = {**UNIQUE_ITEMS, "uniqueItems": unique_items}
+    fields = {"properties": {"a": items}, "required": ["a"], "additionalProperties": False}
+    function = {"name": "f", "parameters": {"type": "object", **fields}}
+    return [{"type": "function", "function": function}]
+
+
+@pytest.mark.parametrize("most", [600, 60])
+def test_a_call_that_a_grammar_cannot_enforce_is_checked(client: openai.OpenAI, most: int) -> None:
+    """So are the complete calls of a reply that is cut."""
+    fields: Any = {"tool_choice": "required", "max_tokens": most}
+    [choice] = create(client, tools=unique(False), **fields).choices
+    assert choice.message.tool_calls
+    assert choice.finish_reason == ("tool_calls" if most == 600 else "length")
+    fields["tools"] = unique(True)
+    with pytest.raises(openai.UnprocessableEntityError) as caught:
+        create(client, **fields)
+    assert (caught.value.param, caught.value.code) == ("tools", "reply_mismatch")
+    reason = "the call of f must match its schema, and does not: uniqueItems of a"
+    assert caught.value.message.endswith(reason)
+    with pytest.raises(openai.APIError, match=reason):
+        streamed(client, **fields)
+
+
+def test_prompt_tokens_include_tools(client: openai.OpenAI) -> None:
+    usage = create(client, tools=TOOLS, tool_choice="none", max_tokens=1).usage
+    tools: Any = [{"type": "function", **each["function"]} for each in TOOLS]
+    count = functools.partial(client.responses.input_tokens.count, model="tiny", input="abc")
+    assert count().input_tokens == usage.prompt_tokens
+    reply = create(client, tools=TOOLS, max_tokens=1)
+    assert count(tools=tools).input_tokens == reply.usage.prompt_tokens > usage.prompt_tokens
+
+
+def test_a_response_has_checked_calls(client: openai.OpenAI) -> None:
+    tools: Any = [{"type": "function", **unique(True)[0]["function"]}]
+    fields: Any = {"input": "abc", "tools": tools, "tool_choice": "required"}
+    for most in (600, 60):
+        with pytest.raises(openai.UnprocessableEntityError, match="uniqueItems of a"):
+            client.responses.create(model="tiny", max_output_tokens=most, **fields)
+    *_, last = client.responses.create(model="tiny", stream=True, **fields)
+    assert last.type == "response.failed"
+    assert "uniqueItems of a" in last.response.error.message
 
 
 def test_descriptions_do_not_count_for_the_size_of_a_schema(client: openai.OpenAI) -> None:
