@@ -104,7 +104,7 @@ native: $(STAMP) ## Compile the native library now instead of at first use (CXX=
 	$(PY) -m cassandra_spec.native
 
 sanitize: $(STAMP) ## Run the native tests with AddressSanitizer and UndefinedBehaviorSanitizer (QUICK=1: a part).
-	$(PY) -m cassandra_spec.native.tools.sanitize $(if $(quick),tests/native -m "not slow") $(ARGS)
+	$(PY) -m cassandra_spec.native.tools.sanitize $(if $(quick),tests/native -m "not slow" -k "not portable") $(ARGS)
 
 fuzz: $(STAMP) ## Feed mutated files, directories and flags for 100 s and count what happens (QUICK=1: 30 s; ARGS="--seconds 3600").
 	$(PY) -m tests.fuzz $(if $(quick),--seconds 30) $(ARGS)
