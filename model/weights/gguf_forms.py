@@ -1,4 +1,4 @@
-"""Forms of the values of honoured keys of GGUF files, checked before other parts of a file are read."""
+"""Forms of the values of honoured keys of GGUF files, checked before the rest of a file is read."""
 
 from __future__ import annotations
 
