@@ -12,7 +12,7 @@ namespace cassandra {
 
 constexpr int kExponentOfUnit = 6;  // from the byte of a group's units to its exponent
 
-// How far exponents are below the group's, by magnitude of a code in 4 bits (a code of 4 bits has
+// Distances of exponents below the group's, by magnitude of a code in 4 bits (a code of 4 bits has
 // odd ones). The last bit of an exponent may say that it is one further below.
 alignas(16) constexpr uint8_t kBelow[16] = {4, 3, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 255};
 
@@ -43,6 +43,6 @@ static inline uint8_t predicted_byte(int code, int bias, uint8_t unit, uint8_t l
 // away, a patch repeats what is there. Numbers of patches are kept elsewhere, so that no change of
 // the plane in memory leads a kernel out of it.
 constexpr int kFarthest = 255;
-constexpr int kPatchRun = 4;  // a block has a multiple of so many: the last is repeated
+constexpr int kPatchRun = 4;  // a block's number of patches is a multiple: the last is repeated
 
 }  // namespace cassandra
