@@ -25,6 +25,7 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Format
 from cassandra_spec.model import flags as model_flags
 from cassandra_spec.model.flags import DRAFT_CACHE_FLAGS, LEVEL_FLAGS, VIEW_FLAGS
+from cassandra_spec.native.forms import TARGETS
 from cassandra_spec.toolkit import flags
 
 if TYPE_CHECKING:
@@ -92,10 +93,10 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
     )
     flags.add_choice(group, "codec", (AUTO, "golden", "rtl"), text)
     text = (
-        "target weights in memory (native backend): BF16, or 12 bits, also lossless; `auto`: the"
-        " faster of both"
+        "target weights in memory (native backend): BF16; 12 bits, also lossless; `planes`: what"
+        " the draft lacks, in addition to it; `auto`: the fastest of them"
     )
-    flags.add_choice(group, "native-target", ("bf16", "packed12", AUTO), text)
+    flags.add_choice(group, "native-target", (*TARGETS, AUTO), text)
     flags.add_count(group, "threads", "threads of the native backend (default: all processors)")
     text = (
         "length limit of prompt and reply together; selects rotary angles (docs/software/native.md)"

@@ -6,13 +6,16 @@ from typing import Literal
 
 from cassandra_spec.golden import Format
 
-FormName = Literal["bf16", "packed12", "packed8", "draft5", "draft4", "mx9"]
-FORMS: tuple[FormName, ...] = ("bf16", "packed12", "packed8", "draft5", "draft4", "mx9")
+FormName = Literal["bf16", "packed12", "packed8", "draft5", "draft4", "mx9", "planes"]
+FORMS: tuple[FormName, ...] = (
+    *("bf16", "packed12", "packed8", "draft5", "draft4", "mx9"),
+    "planes",
+)
 """Names of the forms; the index is the number in linear.h."""
 
-Target = Literal["bf16", "packed12"]
-TARGETS: tuple[Target, ...] = ("bf16", "packed12")
-"""Storage of target values: unchanged, or in the lossless 12-bit form."""
+Target = Literal["bf16", "packed12", "planes"]
+TARGETS: tuple[Target, ...] = ("bf16", "packed12", "planes")
+"""Storage of target values: unchanged, in the lossless 12-bit form, or as what a draft lacks."""
 
 
 def draft_form(format: Format | None, columns: int) -> tuple[str, int]:
@@ -32,8 +35,16 @@ def draft_form(format: Format | None, columns: int) -> tuple[str, int]:
     return ("draft5" if format.truncated == 4 else "draft4"), group
 
 
-def target_form(format: Format | None, target: Target) -> tuple[str, int]:
-    """Return the form and group of a target: packed significands in mx, else ``target``'s."""
+def target_form(format: Format | None, target: Target, columns: int) -> tuple[str, int]:
+    """Return the form and group of a target: packed significands in mx, else ``target``'s.
+
+    Planes need a draft of codes, of values that are filled with midpoints. Other targets are in
+    BF16 then, which multiplies the same values in the same order.
+    """
+    if target == "planes":
+        form, group = draft_form(format, columns)
+        whole = form in ("draft5", "draft4") and format is not None and format.fill == "midpoint"
+        return ("planes", group) if whole else ("bf16", 32)
     if format is not None and format.scheme == "mx" and target == "packed12":
         return ("mx9", min(format.group, 64)) if format.group >= 32 else ("packed12", 32)
     return target, 32

@@ -40,7 +40,7 @@ def _library() -> ctypes.CDLL:
     signatures = {
         "streams_new": (handle, (number,)),
         "streams_free": (None, (handle,)),
-        "linear_new": (handle, (array, count, count, number, number, handle, number)),
+        "linear_new": (handle, (array, count, count, number, number, handle, number, handle)),
         "linear_free": (None, (handle,)),
         "linear_form": (number, (handle,)),
         "linear_bytes": (count, (handle,)),
@@ -119,6 +119,8 @@ class NativeLinear(_Owned):
         group: values that share a scale, 32 or 64 (draft5, draft4, mx9).
         threads: parts that the rows are divided into.
         streams: memory to store it in, instead of its own; determines the number of threads.
+        draft: layer of the same shape that is the first plane of ``planes``; without one, the layer
+            makes a ``draft5`` of its values. Close it after this layer.
 
     Raises:
         NativeError: the native library is not available, or an argument is invalid.
@@ -134,6 +136,7 @@ class NativeLinear(_Owned):
         group: int = 32,
         threads: int = 1,
         streams: NativeStreams | None = None,
+        draft: NativeLinear | None = None,
     ) -> None:
         super().__init__()
         if values.ndim != 2 or values.dtype != np.uint16:
@@ -154,6 +157,7 @@ class NativeLinear(_Owned):
             int32("group", group),
             None if streams is None else streams.handle,
             threads,
+            None if draft is None else draft.handle,
         )
         self._take(made)
         self._streams = streams
@@ -172,12 +176,12 @@ class NativeLinear(_Owned):
 
     @property
     def nbytes(self) -> int:
-        """Stored bytes of the weights, including padding and escapes."""
+        """Bytes that a pass reads, including padding and escapes, and of planes the draft."""
         return int(self._library.cassandra_linear_bytes(self.handle))
 
     @property
     def escapes(self) -> int:
-        """Number of values stored separately (packed12, packed8)."""
+        """Number of values stored separately (packed12, packed8), or patched (planes)."""
         return int(self._library.cassandra_linear_escapes(self.handle))
 
     def values(self) -> NDArray[np.uint16]:
@@ -190,8 +194,8 @@ class NativeLinear(_Owned):
     def multiply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return ``x @ values.T`` for float32 [rows, in], 1 to 128 rows, as float32 [rows, out].
 
-        The input is rounded to BF16 (bf16, packed12, packed8), or quantized per group of features
-        to 8 bits (draft5, draft4) or 16 bits (mx9).
+        The input is rounded to BF16 (bf16, packed12, packed8, planes), or quantized per group of
+        features to 8 bits (draft5, draft4) or 16 bits (mx9).
         """
         if x.ndim != 2 or x.shape[1] != self.shape[1] or not 1 <= len(x) <= PROMPT_ROWS:
             raise NativeError(f"x must be [1..{PROMPT_ROWS}, {self.shape[1]}], not {list(x.shape)}")

@@ -29,13 +29,13 @@ int main(int count, char** arguments) {
     if (std::fread(values.data(), 2, values.size(), stdin) != values.size()) return 2;
 
     using SetIsa = void (*)(int);
-    using New = void* (*)(const uint16_t*, int64_t, int64_t, int, int, void*, int);
+    using New = void* (*)(const uint16_t*, int64_t, int64_t, int, int, void*, int, void*);
     using Form = int (*)(void*);
     using Time = bool (*)(void* const*, int, int, int, int, double*);
     const auto find = [&](const char* name) { return dlsym(library, name); };
     reinterpret_cast<SetIsa>(find("cassandra_set_isa"))(numbers[2]);
     void* const layer = reinterpret_cast<New>(find("cassandra_linear_new"))(
-        values.data(), out, in, form, numbers[4], nullptr, 1);
+        values.data(), out, in, form, numbers[4], nullptr, 1, nullptr);
     if (!layer || reinterpret_cast<Form>(find("cassandra_linear_form"))(layer) != form) return 2;
     std::vector<double> seconds(static_cast<size_t>(numbers[8]));
     const auto run = reinterpret_cast<Time>(find("cassandra_linear_time"));

@@ -28,7 +28,7 @@ LEVELS = (
 )
 """Chains, and trees of three sizes."""
 
-TARGETS = ("bf16", "packed12")
+TARGETS = ("bf16", "packed12", "planes")
 _GAMMAS: tuple[Gamma, ...] = (*range(1, MAX_GAMMA + 1), "adaptive")
 
 

@@ -1,4 +1,4 @@
-"""What the value of an honoured key of a GGUF file must be, before any part of the file is read."""
+"""Forms of the values of honoured keys of GGUF files, checked before the rest of a file is read."""
 
 from __future__ import annotations
 

@@ -102,8 +102,9 @@ class LoadedModel:
         self._process = os.getpid()
         self._codec = NativeCodec(self.threads)
         self._stream = stream
-        streamed = stream is not None and stream.streams_embedding()
-        self._embedding = None if streamed else self._read_embedding(tensors)
+        self._streams_embedding = stream is not None and stream.streams_embedding()
+        elsewhere = self._streams_embedding or config.tied  # in the file, or rows of the head
+        self._embedding = None if elsewhere else self._read_embedding(tensors)
         self._matrices: list[tuple[str, int, int, bool]] = []  # name, layer, matrix, draft
         self._handle = self._make(pin)
         if stream is not None:
@@ -213,29 +214,37 @@ class LoadedModel:
         format = tensor.format if isinstance(tensor, Packed) else None
         size = sum(rows * columns for rows, columns in shapes.values())
         stream = self._stream if isinstance(tensor, Packed) else None
-        target = draft = _NOTHING if stream else _sized(name, self._target(tensor), size)
-        if self.has_draft and isinstance(tensor, Packed):
+        columns = next(iter(shapes.values()))[1]
+        form = target_form(format, self._target_form, columns)
+        target = _NOTHING if stream else _sized(name, self._target(tensor), size)
+        planes = form[0] == "planes" and not stream
+        draft = _NOTHING
+        has_draft = self.has_draft or planes
+        if isinstance(tensor, Packed) and has_draft:
             draft = self._codec.decode_draft(tensor).reshape(-1)
+        else:
+            has_draft = False
         start = 0
         for matrix, shape in shapes.items():
             stop = start + shape[0] * shape[1]
+            if has_draft:  # first: it may be a part of the target
+                self._put(
+                    layer, matrix, True, draft[start:stop], shape, draft_form(format, columns)
+                )
             if stream and isinstance(tensor, Packed):
                 stream.add_matrix(layer, matrix, name, tensor, start, shape)
                 self.forms["target"][STREAMED] = self.forms["target"].get(STREAMED, 0) + 1
             else:
-                form = target_form(format, self._target_form)
-                self._put(layer, matrix, False, target[start:stop], shape, form)
-            if self.has_draft:
-                self._put(
-                    layer, matrix, True, draft[start:stop], shape, draft_form(format, shape[1])
-                )
+                held = self._put(layer, matrix, False, target[start:stop], shape, form)
+                if self.has_draft and not has_draft:  # drafts read the target
+                    self.forms["draft"][held] = self.forms["draft"].get(held, 0) + 1
             start = stop
             of = name if len(shapes) == 1 else f"{name}, {LINEAR[matrix]}"
-            views = tuple(view for view in (False, True) if view <= self.has_draft)
+            views = tuple(view for view in (False, True) if view <= has_draft)
             self._matrices += [(of, layer, matrix, view) for view in views]
 
     def _start(self, stream: StreamedFile) -> None:
-        if self._embedding is None:
+        if self._streams_embedding:
             stream.add_embedding()
         weights = self._library.cassandra_engine_weight_bytes
         held = sum(weights(self._open(), draft) for draft in (0, 1))
@@ -249,7 +258,8 @@ class LoadedModel:
         values: Patterns,
         shape: tuple[int, int],
         form: tuple[str, int],
-    ) -> None:
+    ) -> str:
+        """Load a matrix; return the form that holds it."""
         values = np.ascontiguousarray(values)
         number = self._library.cassandra_engine_set_matrix(
             self._handle,
@@ -264,6 +274,7 @@ class LoadedModel:
         self._require_made(number >= 0)
         forms = self.forms["draft" if draft else "target"]
         forms[FORMS[number]] = forms.get(FORMS[number], 0) + 1
+        return FORMS[number]
 
     def _set_vector(self, layer: int, vector: int, name: str, tensor: Tensor, size: int) -> None:
         patterns = _sized(name, self._target(tensor), size)
@@ -318,7 +329,8 @@ class LoadedModel:
         self._checksums.check(self.weights())
 
     def memory(self) -> dict[str, int]:
-        """Return bytes by use: weights, embedding, KV cache of one position in BF16 (``position``),
+        """Return bytes by use: weights (of planes, ``target`` is what the draft lacks), embedding
+        (0 where its rows are those of the head), KV cache of one position in BF16 (``position``),
         and KV cache currently allocated in all slots (``cache``).
 
         For a streamed target, the weights are those held in memory, and ``streamed`` is the number
@@ -371,20 +383,25 @@ def _limited(
     chosen = {"target": "bf16", "draft": True, "slots": 1, "threads": None, **options}
     threads = chosen["threads"] or len(os.sched_getaffinity(0))
     context = chosen.get("context") or min(config.positions, streaming.CONTEXT)
-    need = streaming.needs(
-        config,
-        packed,
-        target=chosen["target"],
-        draft=chosen["draft"],
-        context=context,
-        slots=max(chosen["slots"], 1),  # concurrent sequences: these slots, or slot 0
-        threads=threads,
-    )
-    stream = None if need.whole <= limit else StreamedFile(packed, config, need, limit)
-    if stream and chosen["target"] != "bf16":
+
+    def needs(target: Target) -> streaming.Needs:
+        return streaming.needs(
+            config,
+            packed,
+            target=target,
+            draft=chosen["draft"],
+            context=context,
+            slots=max(chosen["slots"], 1),  # concurrent sequences: these slots, or slot 0
+            threads=threads,
+        )
+
+    stream = None
+    if needs(chosen["target"]).whole > limit:
+        stream = StreamedFile(packed, config, needs("bf16"), limit)
+    if stream and chosen["target"] == "packed12":
         raise CassandraError(
-            f"target must be bf16 where it is read from the file (memory-limit), "
-            f"not {chosen['target']}"
+            "target must be bf16 or planes where it is read from the file (memory-limit), "
+            "not packed12"
         )
     return {**chosen, "context": context, "stream": stream}
 

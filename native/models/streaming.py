@@ -123,7 +123,8 @@ class _Stored:
         number, group = FORMS.index(form[0]), form[1]
         empty = 64 * threads  # minimum, of a thread without rows
         room = _library().cassandra_linear_room
-        return sum(room(number, group, *one) + empty for one in self.shapes)
+        patches = self.count // 4 if form[0] == "planes" else 0  # the most that it takes
+        return patches + sum(room(number, group, *one) + empty for one in self.shapes)
 
 
 def _stored(config: ModelConfig, packed: PackedFile) -> Iterator[_Stored]:
@@ -153,7 +154,9 @@ def needs(
     """Return the memory needs of a packed model, without library and interpreter."""
     stored = tuple(_stored(config, packed))
     drafts = [
-        one.room(draft_form(one.format, one.shapes[0][1]), threads) if draft else 0
+        one.room(draft_form(one.format, one.shapes[0][1]), threads)
+        if draft or (one.format and target == "planes")
+        else 0
         for one in stored
     ]
     *matrices, head = (  # values and twice the form: as packed, and in its place
@@ -163,9 +166,11 @@ def needs(
     columns = max(shape[1] for one in stored for shape in one.shapes)
     decoded = 2 * max(segments, default=0) + 4 * 2 * 16 * columns
     return Needs(
-        target=sum(one.room(target_form(one.format, target), threads) for one in stored)
-        + 2 * config.vocabulary * config.hidden,
-        draft=sum(drafts)
+        target=sum(
+            one.room(target_form(one.format, target, one.shapes[0][1]), threads) for one in stored
+        )
+        + (0 if config.tied else 2 * config.vocabulary * config.hidden),
+        draft=sum(room for one, room in zip(stored, drafts, strict=True) if one.format)
         + sum(one.room(("bf16", 32), threads) for one in stored if not one.format),
         positions=position_bytes(config) * context * slots,
         buffers=_buffers(config, context, threads),

@@ -15,6 +15,7 @@ import pytest
 from cassandra_spec.commands.__main__ import main
 from cassandra_spec.model import backends
 from cassandra_spec.native.forms import TARGETS
+from cassandra_spec.native.library import ISAS
 from cassandra_spec.native.models import streaming
 from tests.commands.status import error_of
 from tests.marks import slow
@@ -37,17 +38,17 @@ def test_a_speculative_reply_is_the_plain_one(
 ) -> None:
     plain = run_json(packed, capsys, "--plain")
     assert plain["report"]["drafted"] == 0
-    for gamma, target in (("1", "bf16"), ("5", "packed12"), ("adaptive", "bf16")):
+    for gamma, target in (("1", "bf16"), ("5", "packed12"), ("adaptive", "planes")):
         flags = ("--gamma", gamma, "--draft", draft, "--native-target", target)
         found = run_json(packed, capsys, *flags)
         assert (found["tokens"], found["texts"]) == (plain["tokens"], plain["texts"])
 
 
-@pytest.mark.parametrize("faster", ["bf16", "packed12"])
+@pytest.mark.parametrize("faster", ["bf16", "packed12", "planes"])
 def test_the_targets_form_is_chosen_by_the_time_of_a_step(
     packed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, faster: str
 ) -> None:
-    assert set(backends.target_seconds(packed, 1, rows=6)) == set(TARGETS)
+    assert set(backends.target_seconds(packed, 1, rows=6)) == set(backends.timed_targets())
     seconds = {form: 0.002 if form == faster else 0.003 for form in TARGETS}
     monkeypatch.setattr(backends, "target_seconds", lambda source, threads, rows: seconds)
     plain = run_json(packed, capsys, "--plain")
@@ -56,9 +57,19 @@ def test_the_targets_form_is_chosen_by_the_time_of_a_step(
     printed = capsys.readouterr()
     found = json.loads(printed.out)
     assert found["tokens"] == plain["tokens"]
-    assert set(found["report"]["native"]["forms"]["target"]) == {faster}
+    held = "bf16" if faster == "planes" else faster  # the drafts have no midpoints
+    assert set(found["report"]["native"]["forms"]["target"]) == {held}
     line = f"casspec: the native target {faster} was chosen: a pass over 6 rows takes "
     assert next(each for each in printed.err.splitlines() if "target" in each).startswith(line)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_planes_are_timed_only_where_their_kernels_have_been_run(
+    monkeypatch: pytest.MonkeyPatch, isa: str
+) -> None:
+    monkeypatch.setattr(backends, "isa", lambda: isa)
+    timed = ["bf16", "packed12", *(["planes"] if isa in ("portable", "avx2") else [])]
+    assert list(backends.timed_targets()) == timed
 
 
 def test_a_target_beyond_the_memory_limit_is_read_from_the_file(

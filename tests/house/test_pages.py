@@ -19,7 +19,7 @@ KINDS = ("Tutorials", "How-to", "Reference", "Explanation", "Results")
 
 WORDS = 3000
 LARGER = {"format.md": 5500}
-TOTAL = 43_000
+TOTAL = 44_000
 NOT_CHECKED = {
     "format.md": "its decimals are the worked example's",
 }

@@ -1,4 +1,4 @@
-"""Which backend can run a model."""
+"""Backends that can run a model."""
 
 from __future__ import annotations
 

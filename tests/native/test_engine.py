@@ -15,6 +15,7 @@ from cassandra_spec.drafting import Counters, Gamma, Sampling, Settings
 from cassandra_spec.golden import CassandraError, Format, decode_draft
 from cassandra_spec.golden.packed import Packed
 from cassandra_spec.native.engine import Engine
+from cassandra_spec.native.forms import TARGETS
 from cassandra_spec.native.library import rounds_attention
 from cassandra_spec.native.models.reading import read_model_config
 from tests.native.model_oracle import ModelOracle
@@ -117,8 +118,8 @@ def test_drafts_whose_groups_run_over_the_ends_of_rows_take_12_bits() -> None:
         assert errors(engine.forward(PROMPT, draft=True), expected).max() < 13 / 254
 
 
-SOME = ((1, "bf16"), (3, "packed12"))
-ALL = tuple(itertools.product((1, 2, 3), ("bf16", "packed12")))
+SOME = ((1, "planes"), (3, "packed12"))
+ALL = tuple(itertools.product((1, 2, 3), TARGETS))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,7 @@ def test_a_prompt_is_the_same_in_passes_of_any_number_of_rows(kind: str, every_i
 def test_threads_and_forms_of_the_target_change_nothing(every_isa: str) -> None:
     config, tensors = small()  # few exponents: none of packed12's escapes, which are added last
     found = []
-    for threads, target in itertools.product((1, 2, 5), ("bf16", "packed12")):
+    for threads, target in itertools.product((1, 2, 5), TARGETS):
         with make(config, packed(tensors), threads=threads, target=target) as engine:
             found.append(engine.forward(PROMPT))
     assert all((logits == found[0]).all() for logits in found)
@@ -230,7 +231,7 @@ def test_positions_beyond_a_window_are_not_counted() -> None:
     assert counters.kv.target == counters.kv.plain == seen * 2 * 2 * 2 * 24
 
 
-@pytest.mark.parametrize("target", ["bf16", "packed12"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_long_contexts(target: str) -> None:
     config, tensors = small(max_position_embeddings=2304, num_hidden_layers=1)
     prompt = tuple(int(token) for token in np.random.default_rng(5).integers(0, 97, 2048))
@@ -317,6 +318,58 @@ def test_memory_is_stated() -> None:
     assert memory["position"] == 2 * 2 * 2 * (16 + 16)  # heads of 12 dimensions, padded to 16
 
 
+@pytest.mark.parametrize("kind", ["llama", "gemma3_text"])
+def test_planes_hold_the_weights_once_and_reply_as_bf16(kind: str, every_isa: str) -> None:
+    """Gemma's head is its embedding, whose rows are read from the planes."""
+    config, tensors = small(kind, hidden_size=128, intermediate_size=128, head_dim=64)
+    whole = packed(tensors)
+    with make(config, whole) as plain, make(config, whole, target="planes", threads=2) as engine:
+        assert engine.forms["target"] == {"planes": plain.forms["target"]["bf16"]}
+        assert engine.forms["draft"] == plain.forms["draft"]
+        assert engine.forms["draft"].keys() == {"draft5"}
+        assert (engine.forward(PROMPT) == plain.forward(PROMPT)).all()
+        assert (engine.forward(PROMPT, draft=True) == plain.forward(PROMPT, draft=True)).all()
+        for draft in ("model", "hybrid"):
+            assert reply(engine, gamma=3, draft=draft) == reply(plain, gamma=0)
+        held, beside = engine.memory(), plain.memory()
+        assert held["draft"] == beside["draft"]
+        assert held["draft"] + held["target"] < beside["target"]
+        assert (held["embedding"] == 0) == (kind == "gemma3_text")
+    with make(config, whole, target="planes", draft=False) as engine, make(config, whole) as plain:
+        assert (engine.forward(PROMPT) == plain.forward(PROMPT)).all()
+
+
+@pytest.mark.parametrize(
+    "format",
+    [
+        Format(scheme="unary", truncated=4),
+        Format(scheme="exact", truncated=4, group=32),  # filled with zeros
+        Format(scheme="exact", truncated=2, fill="midpoint", group=32),
+    ],
+    ids=lambda format: f"{format.scheme}-{format.truncated}-{format.fill}",
+)
+def test_targets_without_planes_are_bf16(format: Format) -> None:
+    config, tensors = small(hidden_size=128, intermediate_size=128, head_dim=64)
+    with make(config, packed(tensors, format), target="planes") as engine:
+        assert engine.forms["target"] == {"bf16": 15}
+
+
+def test_planes_of_mx_hold_its_rounded_targets() -> None:
+    config, tensors = small(hidden_size=128, intermediate_size=128, head_dim=64)
+    whole = packed(tensors, Format(scheme="mx", truncated=4, fill="midpoint", group=64))
+    with make(config, whole) as plain, make(config, whole, target="planes") as engine:
+        assert engine.forms["target"] == {"planes": 15}
+        assert (engine.forward(PROMPT) == plain.forward(PROMPT)).all()
+
+
+def test_drafts_of_matrices_that_are_not_packed_are_the_target() -> None:
+    config, tensors = small()
+    with make(config, tensors) as engine:
+        assert engine.forms["draft"] == engine.forms["target"]
+        assert engine.memory()["draft"] == 0
+        assert (engine.forward(PROMPT, draft=True) == engine.forward(PROMPT)).all()
+
+
 def test_a_missing_tensor_and_one_of_another_size_are_refused() -> None:
     config, tensors = small()
     name = "model.layers.1.mlp.up_proj.weight"
@@ -331,7 +384,7 @@ def test_a_missing_tensor_and_one_of_another_size_are_refused() -> None:
     [
         ({"threads": 0}, "threads must be from 1 to 256, not 0"),
         ({"context": 513}, "context must be from 1 to the model's 512 positions, not 513"),
-        ({"target": "int4"}, "target must be bf16 or packed12, not 'int4'"),
+        ({"target": "int4"}, "target must be bf16 or packed12 or planes, not 'int4'"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], line: str) -> None:

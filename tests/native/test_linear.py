@@ -52,7 +52,7 @@ def decoded(form: FormName, shape: tuple[int, int], group: int, fill: str = "mid
 @cache
 def _decoded(form: FormName, shape: tuple[int, int], group: int, fill: str) -> Values:
     values = weights(shape).reshape(-1)
-    if form in ("bf16", "packed12"):
+    if form in ("bf16", "packed12", "planes"):
         return values.reshape(shape)
     scheme, truncated = {
         "packed8": ("unary", 4),
@@ -73,7 +73,8 @@ def made(form: FormName, shape: tuple[int, int], group: int = 32, threads: int =
     return layer
 
 
-CASES = [(form, group) for form in FORMS for group in ((32, 64) if form in GROUPED else (32,))]
+BY_GROUP = (*GROUPED, "planes")
+CASES = [(form, group) for form in FORMS for group in ((32, 64) if form in BY_GROUP else (32,))]
 
 
 @pytest.mark.parametrize(("form", "group"), CASES)
@@ -141,7 +142,7 @@ def test_rare_exponents_are_escapes() -> None:
 
 @pytest.mark.parametrize("form", FORMS[1:])
 def test_what_a_form_cannot_hold_falls_back_to_bf16(form: FormName) -> None:
-    values = np.arange(1 << 16, dtype=np.uint16).reshape(256, 256)
+    values = np.random.default_rng(4).permutation(1 << 16).astype(np.uint16).reshape(256, 256)
     with NativeLinear(values, form) as layer:
         assert layer.form == "bf16"
         np.testing.assert_array_equal(layer.values(), values)
@@ -244,7 +245,7 @@ def added_in_pairs(products: Floats) -> Floats:
     return total
 
 
-@pytest.mark.parametrize("form", [form for form in FORMS if form not in GROUPED])
+@pytest.mark.parametrize("form", [form for form in FORMS if form not in BY_GROUP])
 def test_words_add_up_in_the_documented_order(form: FormName, every_isa: str) -> None:
     """A product of BF16 is exact; processors with vdpbf16ps may take either order."""
     values = decoded(form, (37, 608), 32)
@@ -269,6 +270,108 @@ def test_packed12_without_escapes_is_bf16_bit_for_bit(every_isa: str) -> None:
         assert packed.form == "packed12"
         assert packed.escapes == 0
         np.testing.assert_array_equal(packed.multiply(x), plain.multiply(x))
+
+
+# --- two planes ----------------------------------------------------------------------------------
+
+
+def patched(values: Values, drafts: Values, truncated: int = 4) -> NDArray[np.bool_]:
+    """Return which values need a patch, naively.
+
+    The exponent of the others is that of the draft value, or one less. The largest draft of a group
+    stands for larger values, too: its exponent is the draft's, or one more.
+    """
+    top = drafts & 0x7F == {4: 0x78, 5: 0x70}[truncated]
+    draft = (drafts >> 7 & 0xFF) + top
+    own = values >> 7 & 0xFF
+    return (own != draft) & (own + 1 != draft)
+
+
+def drafts_of(values: Values, truncated: int, group: int, exponents: int | None) -> Values:
+    """Return golden's drafts of rows of whole groups."""
+    format = Format(scheme="exact", truncated=truncated, fill="midpoint", group=group)
+    shared = None
+    if exponents is not None:
+        shared = np.full(values.size // group, exponents, dtype=np.uint8)
+    coded = encode(values.reshape(-1), format, group_exponents=shared)
+    assert (decode_target(coded) == values.reshape(-1)).all()
+    return decode_draft(coded).reshape(values.shape)
+
+
+@pytest.mark.parametrize("truncated", [4, 5])
+@pytest.mark.parametrize("exponent", [9, 10, 11, 12, 127, 252, 253, 254])
+@pytest.mark.parametrize("shift", [0, 17])
+def test_planes_hold_every_pattern(truncated: int, exponent: int, shift: int) -> None:
+    """All 65,536 at each exponent of a group, among values that need no patch."""
+    group = 64 if shift else 32
+    every = np.roll(np.arange(1 << 16, dtype=np.uint16), shift).reshape(1024, 64)
+    easy = drafts_of(every, truncated, group, exponent)
+    values = np.concatenate([every, *[easy] * 9], axis=1)
+    drafts = drafts_of(values, truncated, group, exponent)
+    with (
+        NativeLinear(drafts, "draft5" if truncated == 4 else "draft4", group=group) as draft,
+        NativeLinear(values, "planes", group=group, draft=draft) as layer,
+    ):
+        assert layer.form == "planes"
+        assert layer.escapes == patched(values, drafts, truncated).sum()
+        np.testing.assert_array_equal(layer.values(), values)
+
+
+@pytest.mark.parametrize("place", range(64))
+def test_planes_hold_every_exponent_at_every_place(place: int, every_isa: str) -> None:
+    values = weights((40, 640), seed=place)
+    patterns = np.arange(40 * 4, dtype=np.uint16).reshape(40, 4)
+    values[:, place : place + 256 : 64] = patterns << 7 | patterns % 3 << 15 | 0x55
+    drafts = drafts_of(values, 4, 64, 123)  # of the weights: the planted values reach far beyond
+    x = inputs(2, 640)
+    with (
+        NativeLinear(drafts, "draft5", group=64) as draft,
+        NativeLinear(values, "planes", group=64, draft=draft) as layer,
+        NativeLinear(values, "bf16") as plain,
+    ):
+        assert layer.form == "planes"
+        assert layer.escapes == patched(values, drafts).sum()
+        np.testing.assert_array_equal(layer.values(), values)
+        np.testing.assert_array_equal(layer.multiply(x), plain.multiply(x))
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (49, 1536)], ids=str)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_planes_multiply_as_bf16_bit_for_bit(
+    shape: tuple[int, int], threads: int, every_isa: str
+) -> None:
+    values = weights(shape)
+    values[-1, ::50], values[-1, 7::50] = 0x7F80, 0x8000
+    x = inputs(128, shape[1])
+    with (
+        NativeLinear(values, "planes", group=64, threads=threads) as layer,
+        NativeLinear(values, "bf16", threads=threads) as plain,
+    ):
+        assert (layer.form == "planes") == (shape != (1, 1))
+        for rows in (*range(1, 18), 31, 32, 40, 128):
+            found, expected = layer.multiply(x[:rows]), plain.multiply(x[:rows])
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_planes_whose_draft_has_no_midpoints_are_bf16() -> None:
+    values = weights((16, 128))
+    format = Format(scheme="exact", truncated=4, group=64)
+    drafts = decode_draft(encode(values.reshape(-1), format)).reshape(values.shape)
+    with (
+        NativeLinear(drafts, "draft5", group=64) as draft,
+        NativeLinear(values, "planes", group=64, draft=draft) as layer,
+    ):
+        assert (draft.form, layer.form) == ("draft5", "bf16")
+        np.testing.assert_array_equal(layer.values(), values)
+
+
+def test_planes_take_a_draft_of_their_shape() -> None:
+    values = weights((16, 128))
+    with (
+        NativeLinear(values, "bf16") as draft,
+        pytest.raises(CassandraError, match="draft must be of the same outputs, inputs and"),
+    ):
+        NativeLinear(values[:, :64], "planes", group=64, draft=draft)
 
 
 def test_infinite_and_nan_weights_are_multiplied(every_isa: str) -> None:

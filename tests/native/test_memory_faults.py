@@ -143,7 +143,7 @@ def reply_under_faults(engine: Engine, seed: int) -> list[int] | None:
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda format: f"{format.scheme}")
 def test_flipping_weights_of_an_engine_have_a_defined_end(every_isa: str, format: Format) -> None:
-    target = "packed12" if format.scheme == "exact" else "bf16"
+    target = "planes" if format.scheme == "exact" else "bf16"
     with tiny_engine(format, target) as engine:
         clean = engine.forward([1, 2, 3])
         for seed in range(5):

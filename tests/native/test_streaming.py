@@ -190,8 +190,17 @@ def test_a_limit_that_is_too_low_is_refused_before_anything_is_read(saved: Sourc
     message = r"memory-limit must be at least 2 MB, .* not 0\.01 MB"
     with pytest.raises(CassandraError, match=message):
         Engine.from_packed(source, memory_limit=10_000, threads=1, context=128)
-    with pytest.raises(CassandraError, match="target must be bf16 where it is read"):
+    with pytest.raises(CassandraError, match="target must be bf16 or planes where it is"):
         streamed(source, target="packed12")
+
+
+def test_a_streamed_target_of_planes_holds_no_draft_that_nothing_reads(tmp_path: Path) -> None:
+    config, tensors = small(hidden_size=128, intermediate_size=128, head_dim=64)
+    source = save_packed(tmp_path / "packed", config, tensors, FORMATS["exact"])
+    with Engine.from_packed(source, threads=1, context=128, target="planes") as whole:
+        assert set(whole.forms["target"]) == {"planes"}
+    with streamed(source, target="planes", draft=False) as engine:
+        assert engine.forms["draft"] == {}
 
 
 # --- a real limit --------------------------------------------------------------------------------

@@ -418,7 +418,7 @@ def test_names_without_v1_are_the_same(address: str) -> None:
 
 
 def wait_for(lines: list[str], count: int, begin: str) -> list[str]:
-    """Return the last lines once there are so many; a line is written after its reply."""
+    """Return the last ``count`` lines, once the last begins so: it is written after its reply."""
     while len(lines) < count or not lines[-1].startswith(begin):
         time.sleep(0.01)
     return lines[-count:]

@@ -220,7 +220,7 @@ def unique(unique_items: bool) -> list[Any]:
 
 @pytest.mark.parametrize("most", [600, 60])
 def test_a_call_that_a_grammar_cannot_enforce_is_checked(client: openai.OpenAI, most: int) -> None:
-    """So are the complete calls of a reply that is cut."""
+    """The complete calls of a reply that is cut are checked, too."""
     fields: Any = {"tool_choice": "required", "max_tokens": most}
     [choice] = create(client, tools=unique(False), **fields).choices
     assert choice.message.tool_calls

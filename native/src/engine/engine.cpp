@@ -62,7 +62,8 @@ void Engine::set_matrix(int layer, int matrix_id, Pass pass, const uint16_t* val
                         int inputs, Form form, int group) {
     Matrix& matrix = layers_[layer].matrices[matrix_id];
     Streams& streams = pass == Pass::draft ? draft_ : target_;
-    auto made = Linear::create(values, outputs, inputs, form, group, streams);
+    const Linear* plane = pass == Pass::target ? matrix.draft.get() : nullptr;
+    auto made = Linear::create(values, outputs, inputs, form, group, streams, plane);
     (pass == Pass::draft ? matrix.draft : matrix.target) = std::move(made);
 }
 

@@ -141,11 +141,12 @@ enum VectorSlot {
     VECTOR_SLOTS
 };
 
-// Target and draft of one matrix; the draft may be missing in an engine without speculation.
+// Target and draft of one matrix. Without a draft of its own, draft passes read the target. The
+// draft may be the first plane of the target, and is destroyed after it.
 struct Matrix {
-    std::unique_ptr<Linear> target;
     std::unique_ptr<Linear> draft;
-    const Linear& of(Pass pass) const { return pass == Pass::draft ? *draft : *target; }
+    std::unique_ptr<Linear> target;
+    const Linear& of(Pass pass) const { return pass == Pass::draft && draft ? *draft : *target; }
 };
 
 struct Layer {
@@ -202,7 +203,8 @@ class Engine {
 
     int threads() const { return pool_.threads(); }
     // Load a matrix of BF16 patterns [outputs, inputs]; layer `layers` is the head. Matrices must
-    // be loaded in the order of use. Throws like Linear::create.
+    // be loaded in the order of use, and a draft before a target of Form::planes, whose first plane
+    // it is. Throws like Linear::create.
     void set_matrix(int layer, int matrix_id, Pass pass, const uint16_t* values, int outputs,
                     int inputs, Form form, int group);
     // Make the target of a matrix streamed: the values of a tensor of the source from first_value
@@ -310,7 +312,8 @@ class Engine {
     std::vector<LayerShape> layer_shapes_;
     std::vector<float> frequencies_;  // [ropes, pairs]
     std::vector<float> rope_scales_;
-    const uint16_t* embedding_;  // BF16 [vocabulary, hidden], owned by the caller; null: streamed
+    // BF16 [vocabulary, hidden], owned by the caller; null: streamed, or the rows of the head
+    const uint16_t* embedding_;
     Streams target_, draft_;
     std::vector<Layer> layers_;  // the last one has the final norm and the head, at index 0
     std::unique_ptr<stream::Source> source_;  // after layers_, for which it reads: destroyed first

@@ -16,7 +16,10 @@ void Engine::wait_before(int thread, const Linear& next) {
 const uint16_t* Engine::embedding_row(int thread, int32_t token) {
     if (embedding_) return embedding_ + static_cast<size_t>(token) * shape_.hidden;
     uint16_t* row = scratch_[thread]->embedded.data();
-    source_->embedding_row(token, row);
+    if (source_ && source_->has_embedding())
+        source_->embedding_row(token, row);
+    else
+        layers_.back().matrices[0].target->row(token, row);
     return row;
 }
 

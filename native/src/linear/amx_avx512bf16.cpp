@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "linear/plane_kernels.h"
 #include "linear/wide.h"
 
 // Numbers of tile registers: macros, because the intrinsics paste them into names.
@@ -93,13 +94,13 @@ void amx_tiles(const LinearJob& job, int row, const uint8_t* data) {
 
 // Compute the outputs of a panel of rows. Unused rows of the last panel are multiplied and
 // discarded.
-template <template <class> class Block, int N>
-void amx_outputs(const LinearJob& job, int first, const uint8_t* data, float* y,
-                 int64_t last_lanes) {
+template <int N, class Multiply>
+void amx_outputs(const LinearJob& job, int first, float* y, int64_t last_lanes,
+                 Multiply multiply_all) {
     alignas(64) float all[kPanelRows][32];
     _tile_zero(TILE_TOTAL_0);
     _tile_zero(TILE_TOTAL_1);
-    amx_tiles<Block, N>(job, first, data);
+    multiply_all();
     _tile_stored(TILE_TOTAL_0, all, sizeof all[0]);
     _tile_stored(TILE_TOTAL_1, all[0] + 16, sizeof all[0]);
     const auto count = static_cast<size_t>(16 * (N - 1) + last_lanes);
@@ -107,15 +108,44 @@ void amx_outputs(const LinearJob& job, int first, const uint8_t* data, float* y,
         std::memcpy(y + (first + row) * job.y_stride, all[row], count * sizeof(float));
 }
 
-template <template <class> class Block> void amx_run(const LinearJob& job) {
+// Planes: blocks of all tiles are written before they are multiplied.
+template <int BITS, int N> void amx_planes(const LinearJob& job, int row, const uint8_t* data) {
+    typename Ahead<Wide, BITS>::template Of<N> source(job, data);
+    for (int64_t block = 0; block < N * (job.features / 32); block += N) {
+        const uint8_t* lines = source.next();
+        for (int tile = 0; tile < N; ++tile)
+            multiply<N>(job, row, block + tile, lines + 64 * tile, 64 * N);
+    }
+}
+
+// Call outputs(count, data, first row, y, lanes of the last) for all tiles and panels of rows.
+template <class Outputs> void amx_panels(const LinearJob& job, Outputs outputs) {
     const Configuration configuration(job.rows < kPanelRows ? job.rows : kPanelRows);
     finish_stores();
     _tile_loadconfig(&configuration);
     for_tiles(job, [&](auto count, const uint8_t* data, float* y, int64_t last_lanes) {
         for (int row = 0; row < job.rows; row += kPanelRows)
-            amx_outputs<Block, decltype(count)::value>(job, row, data, y, last_lanes);
+            outputs(count, data, row, y, last_lanes);
     });
     _tile_release();
+}
+
+template <template <class> class Block> void amx_run(const LinearJob& job) {
+    amx_panels(job, [&](auto count, const uint8_t* data, int row, float* y, int64_t lanes) {
+        constexpr int N = decltype(count)::value;
+        amx_outputs<N>(job, row, y, lanes, [&] { amx_tiles<Block, N>(job, row, data); });
+    });
+}
+
+// More than a panel of rows take turns over tiles that are written once.
+template <int BITS> void amx_run_planes(const LinearJob& job) {
+    amx_panels(job, [&](auto count, const uint8_t* data, int row, float* y, int64_t lanes) {
+        constexpr int N = decltype(count)::value;
+        if (job.rows <= kPanelRows)
+            return amx_outputs<N>(job, row, y, lanes, [&] { amx_planes<BITS, N>(job, row, data); });
+        if (row == 0) expand_tiles<Wide, BITS, N>(job, data, job.room);
+        amx_outputs<N>(job, row, y, lanes, [&] { amx_tiles<Bf16, N>(job, row, job.room); });
+    });
 }
 
 // The arch_prctl request for tile state.
@@ -131,7 +161,8 @@ bool ask_for_tiles() {
 
 }  // namespace
 
-const LinearKernel amx_kernels[3] = {amx_run<Bf16>, amx_run<Packed12>, amx_run<Packed8>};
+const LinearKernel amx_kernels[5] = {amx_run<Bf16>, amx_run<Packed12>, amx_run<Packed8>,
+                                     amx_run_planes<5>, amx_run_planes<4>};
 
 }  // namespace avx512bf16
 

@@ -78,15 +78,18 @@ CASSANDRA_API void* cassandra_streams_new(int threads) {
 
 CASSANDRA_API void cassandra_streams_free(void* streams) { delete static_cast<Streams*>(streams); }
 
-// Returns a handle, or null. Without streams the layer has its own, for `threads`.
+// Returns a handle, or null. Without streams the layer has its own, for `threads`. A draft is the
+// first plane of Form::planes; free it after the layer.
 CASSANDRA_API void* cassandra_linear_new(const uint16_t* values, int64_t out, int64_t in, int form,
-                                         int group, void* streams, int threads) {
+                                         int group, void* streams, int threads, void* draft) {
     Layer* made = nullptr;
     attempt([&] {
         auto result = std::make_unique<Layer>();
         if (!streams) result->own = std::make_unique<Streams>(threads);
         Streams& all = streams ? *static_cast<Streams*>(streams) : *result->own;
-        result->linear = Linear::create(values, out, in, static_cast<Form>(form), group, all);
+        const Linear* plane = draft ? layer(draft)->linear.get() : nullptr;
+        result->linear =
+            Linear::create(values, out, in, static_cast<Form>(form), group, all, plane);
         made = result.release();
     });
     return made;

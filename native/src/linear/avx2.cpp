@@ -2,7 +2,7 @@
 // rows fit in the registers.
 #include <immintrin.h>
 
-#include "linear/kernels.h"
+#include "linear/every_form.h"
 
 namespace cassandra {
 namespace avx2 {
@@ -72,6 +72,40 @@ struct Half : WholeTiles {
         const __m256i high = _mm256_shuffle_epi8(table.high, _mm256_or_si256(nibble, none));
         return _mm256_or_si256(low, _mm256_slli_epi16(high, 8));
     }
+    struct Below {
+        __m256i bias, table;
+    };
+    static Below load_below(int32_t bias) {
+        const auto* table = reinterpret_cast<const __m128i*>(kBelow);
+        return {_mm256_set1_epi8(static_cast<char>(bias)),
+                _mm256_broadcastsi128_si256(_mm_load_si128(table))};
+    }
+    // Less one: an average of two bytes, as high_bytes() takes it, adds one.
+    static B exponents(const uint8_t* p) {
+        const __m128i units = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+        const __m256i all =
+            _mm256_broadcastsi128_si256(_mm_add_epi8(units, _mm_set1_epi8(kExponentOfUnit - 1)));
+        const __m256i lanes = _mm256_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4,
+                                               4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7);
+        return _mm256_shuffle_epi8(all, lanes);
+    }
+    static B high_bytes(B codes, const Below& below, B exponents, B low) {
+        const __m256i distance = _mm256_sub_epi8(codes, below.bias);
+        const __m256i magnitude =
+            _mm256_and_si256(_mm256_srli_epi16(_mm256_abs_epi8(distance), 3), _mm256_set1_epi8(15));
+        const __m256i further = _mm256_cmpgt_epi8(_mm256_setzero_si256(), low);  // -1 or 0
+        const __m256i exponent = _mm256_add_epi8(
+            _mm256_sub_epi8(exponents, _mm256_shuffle_epi8(below.table, magnitude)), further);
+        const __m256i sign = _mm256_and_si256(distance, _mm256_set1_epi8(static_cast<char>(0x80)));
+        return _mm256_or_si256(sign, _mm256_avg_epu8(exponent, _mm256_setzero_si256()));
+    }
+    static void interleave(B low, B high, B& first, B& second) {
+        const __m256 even = _mm256_castsi256_ps(_mm256_unpacklo_epi8(low, high));  // lanes 0, 1
+        const __m256 odd = _mm256_castsi256_ps(_mm256_unpackhi_epi8(low, high));   // lanes 2, 3
+        first = _mm256_castps_si256(_mm256_shuffle_ps(even, odd, 0x88));
+        second = _mm256_castps_si256(_mm256_shuffle_ps(even, odd, 0xDD));
+    }
+    static void put(uint8_t* p, B a) { _mm256_store_si256(reinterpret_cast<__m256i*>(p), a); }
     // Negate words where the low 16 bits of the mask have a one.
     static B negate(B a, uint32_t mask) {
         const __m256i place = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048,

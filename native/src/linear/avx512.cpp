@@ -1,4 +1,5 @@
 // Linear kernels for AVX-512.
+#include "linear/every_form.h"
 #include "linear/wide.h"
 
 namespace cassandra {

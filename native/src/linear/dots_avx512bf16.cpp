@@ -3,6 +3,7 @@
 // vdpbf16ps adds the product of the odd features of a pair to a sum, then that of the even ones,
 // rounding each step. It treats denormal inputs as zero and flushes denormal results. The same path
 // serves every number of rows, so a row's result does not depend on it.
+#include "linear/plane_kernels.h"
 #include "linear/wide.h"
 
 namespace cassandra {
@@ -25,7 +26,8 @@ template <class V, int R, int N> struct PairSums {
                 Block::template decode<N>(data + 64 * tile, table, words[tile]);
             CASSANDRA_UNROLL
             for (int c = 0; c < 4; ++c) {
-                if (64 * c < Block::kBytes) prefetch_lines<N>(data, 64 * N * c);
+                if (Block::kPrefetched && 64 * c < Block::kBytes)
+                    prefetch_lines<N>(data, 64 * N * c);
                 // A pass over one row is bound by memory: all its loads stay in order.
                 if constexpr (R == 1) __asm__ volatile("" : : : "memory");
                 CASSANDRA_UNROLL
@@ -65,14 +67,16 @@ template <template <class> class Block> void run_words(const LinearJob& job) {
     for_tiles(job, [&](auto count, const uint8_t* data, float* y, int64_t last_lanes) {
         constexpr int N = decltype(count)::value;
         expand<Block, N>(job, data, job.room);
-        all_rows<Words<Wide, Bf16, PairSums>, N>(job, job.room, y, last_lanes);
+        all_rows<Words<Wide, Lines, PairSums>, N>(job, job.room, y, last_lanes);
     });
 }
 
 }  // namespace
 
-const LinearKernel dot_kernels[3] = {run<Words<Wide, Bf16, PairSums>>, run_words<Packed12>,
-                                     run_words<Packed8>};
+const LinearKernel dot_kernels[5] = {
+    run<Words<Wide, Bf16, PairSums>>, run_words<Packed12>,           run_words<Packed8>,
+    run_planes<Wide, 5, PairSums>,    run_planes<Wide, 4, PairSums>,
+};
 
 }  // namespace avx512bf16
 

@@ -15,20 +15,26 @@ namespace cassandra {
 constexpr int kPanelRows = 16;  // rows whose scales and sums are stored together
 
 struct LinearJob {
-    const uint8_t* tile;    // the first tile
-    int64_t tiles;          // number of tiles
-    int64_t tile_bytes;     // stride of tiles
-    int64_t last_lanes;     // outputs of the last tile, 1..16
-    int64_t features;       // inputs as stored: a multiple of 32 (words) or of the group
-    int32_t bias;           // of a code, in the units of a sum (draft5, draft4)
-    const uint16_t* table;  // 32 words (packed12, packed8)
-    const void* x;          // [rows, stride] in the input kind of the form
-    const uint16_t* words;  // [rows, stride] BF16 patterns of x, if x are floats
-    int64_t x_stride;       // row stride in values
-    const float* scales;    // [panels, stored groups, 16], by row
-    const int32_t* sums;    // [panels, stored groups, 16], by row
-    int64_t panel_stride;   // panel stride in values
-    uint8_t* room;          // scratch for two tiles as BF16, aligned like tiles; null for few rows
+    const uint8_t* tile;           // the first tile
+    int64_t tiles;                 // number of tiles
+    int64_t tile_bytes;            // stride of tiles
+    int64_t last_lanes;            // outputs of the last tile, 1..16
+    int64_t features;              // inputs as stored: a multiple of 32 (words) or of the group
+    int32_t bias;                  // of a code, in the units of a sum (draft5, draft4)
+    const uint16_t* table;         // 32 words (packed12, packed8)
+    const void* x;                 // [rows, stride] in the input kind of the form
+    const uint16_t* words;         // [rows, stride] BF16 patterns of x, if x are floats
+    int64_t x_stride;              // row stride in values
+    const float* scales;           // [panels, stored groups, 16], by row
+    const int32_t* sums;           // [panels, stored groups, 16], by row
+    int64_t panel_stride;          // panel stride in values
+    int64_t group;                 // features of a scale
+    const uint8_t* rest;           // second plane (planes): of the first tile,
+    int64_t rest_bytes;            // stride of tiles,
+    const uint8_t* patches;        // patches,
+    const int64_t* patch_starts;   // the place of those of each pair of tiles,
+    const uint16_t* patch_counts;  // and their number by pair and block of 32 features
+    uint8_t* room;  // scratch for two tiles as BF16, aligned like tiles; null for few rows
     int rows;
     float* y;  // output of the first tile's first row
     int64_t y_stride;
@@ -36,9 +42,9 @@ struct LinearJob {
 
 using LinearKernel = void (*)(const LinearJob&);
 
-// Kernels by form, and for groups of 32 and 64.
+// Kernels by form, and for groups of 32 and 64; of planes for drafts of 5 and 4 bits.
 struct LinearKernels {
-    LinearKernel of[6][2];
+    LinearKernel of[7][2];
 };
 
 namespace portable {
@@ -56,9 +62,10 @@ extern const LinearKernels linear_kernels;
 namespace neonbf16 {
 extern const LinearKernels linear_kernels;
 }
-// Kernels of bf16, packed12 and packed8; the other forms use those of AVX-512.
+// Kernels of bf16, packed12, packed8 and of planes for drafts of 5 and 4 bits; the other forms use
+// those of AVX-512.
 namespace avx512bf16 {
-extern const LinearKernel amx_kernels[3], dot_kernels[3];
+extern const LinearKernel amx_kernels[5], dot_kernels[5];
 }
 
 // Return true if this process may use the matrix unit (linear/amx_avx512bf16.cpp).
@@ -128,6 +135,7 @@ template <class Each> void for_tiles(const LinearJob& job, Each each) {
 
 template <class V> struct Bf16 {
     static constexpr int kBytes = 256;
+    static constexpr bool kPrefetched = true;
 
     struct Table {};
     static Table table(const LinearJob&) { return {}; }
@@ -152,6 +160,7 @@ CASSANDRA_INLINE typename V::B look_up_second(const typename V::Table& table,
 // Words of vectors 0 and 1, of 2 and 3 (one: bits 15, 6..0; the other: bits 7, 14..8), places.
 template <class V> struct Packed12 {
     static constexpr int kBytes = 192;
+    static constexpr bool kPrefetched = true;
 
     static typename V::Table table(const LinearJob& job) { return V::load_table(job.table); }
 
@@ -173,6 +182,7 @@ template <class V> struct Packed12 {
 // Bits 3..0 place a, 6..4 mantissa a, 7 sign b, 11..8 place b, 14..12 mantissa b, 15 sign a.
 template <class V> struct Packed8 {
     static constexpr int kBytes = 128;
+    static constexpr bool kPrefetched = true;
 
     static typename V::Table table(const LinearJob& job) { return V::load_table(job.table); }
 
@@ -221,7 +231,7 @@ template <class V, int R, int N> struct Halves {
                     for (int t = 0; t < T; ++t) even[t][r] = odd[t][r] = V::zero();
                 for (int block = 0; block < 4; ++block) {
                     typename V::B words[T][4];
-                    if (first == 0)
+                    if (Block::kPrefetched && first == 0)
                         prefetch_lines<Block::kBytes / 64>(data,
                                                            Block::kBytes * (4 * tile + block));
                     CASSANDRA_UNROLL
@@ -290,14 +300,28 @@ inline void store_tiles(float* y, int64_t last_lanes, Result result) {
     }
 }
 
+// The blocks of 32 features of N tiles, where they are stored.
+template <int BYTES> struct InPlace {
+    template <int N> class Of {
+      public:
+        Of(const LinearJob&, const uint8_t* data) : data_(data) {}
+        const uint8_t* next() { return (data_ += N * BYTES) - N * BYTES; }
+
+      private:
+        const uint8_t* data_;
+    };
+};
+
 // Multiply tiles of words, summing in the order of `Sums`.
-template <class V, template <class> class Block, template <class, int, int> class Sums>
+template <class V, template <class> class Block, template <class, int, int> class Sums,
+          class Source = InPlace<4 * Block<V>::kBytes>>
 struct Words {
     static constexpr int kMostRows = Sums<V, 1, 1>::kMostRows;
 
     template <int R, int N>
     static void tiles(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
         using Order = Sums<V, R, N>;
+        typename Source::template Of<N> source(job, data);
         const auto table = Block<V>::table(job);
         decltype(Order::input(job)) x[R];
         typename V::F total[N * V::kParts][R];
@@ -305,8 +329,8 @@ struct Words {
             x[r] = Order::input(job) + (row + r) * job.x_stride;
             for (auto& part : total) part[r] = V::zero();
         }
-        for (int64_t k = 0; k < job.features; k += 32, data += N * 4 * Block<V>::kBytes)
-            Order::template add<Block<V>>(total, data, table, x, k);
+        for (int64_t k = 0; k < job.features; k += 32)
+            Order::template add<Block<V>>(total, source.next(), table, x, k);
         CASSANDRA_UNROLL
         for (int r = 0; r < R; ++r)
             store_tiles<V, N>(y + (row + r) * job.y_stride, lanes,
@@ -347,9 +371,10 @@ template <class V, int R, int N, int T, int BITS> struct Draft {
         }
     }
 
+    // Read codes, 8 or 16 times themselves.
     template <int p>
-    static CASSANDRA_INLINE void decode(const uint8_t* data, typename V::B& low,
-                                        typename V::B& high) {
+    static CASSANDRA_INLINE void split(const uint8_t* data, typename V::B& low,
+                                       typename V::B& high) {
         const typename V::B codes = V::load(data + 64 * N * p);
         const typename V::B shifted = V::template shift<8 - BITS>(codes);
         if constexpr (BITS == 5) {
@@ -361,6 +386,12 @@ template <class V, int R, int N, int T, int BITS> struct Draft {
             low = V::bit_and(shifted, V::words(0xF0F0));
             high = V::bit_and(codes, V::words(0xF0F0));
         }
+    }
+
+    template <int p>
+    static CASSANDRA_INLINE void decode(const uint8_t* data, typename V::B& low,
+                                        typename V::B& high) {
+        split<p>(data, low, high);
         if constexpr (kShift != 0) {
             low = V::shift_codes(low);
             high = V::shift_codes(high);
@@ -576,17 +607,6 @@ template <class T> void run(const LinearJob& job) {
     for_tiles(job, [&](auto count, const uint8_t* data, float* y, int64_t last_lanes) {
         all_rows<T, decltype(count)::value>(job, data, y, last_lanes);
     });
-}
-
-template <class V> constexpr LinearKernels make_kernels() {
-    constexpr auto bf16 = run<Words<V, Bf16, Halves>>, packed12 = run<Words<V, Packed12, Halves>>,
-                   packed8 = run<Words<V, Packed8, Halves>>;
-    return {{{bf16, bf16},
-             {packed12, packed12},
-             {packed8, packed8},
-             {run<Codes<V, 32, Draft5>>, run<Codes<V, 64, Draft5>>},
-             {run<Codes<V, 32, Draft4>>, run<Codes<V, 64, Draft4>>},
-             {run<Codes<V, 32, Mx>>, run<Codes<V, 64, Mx>>}}};
 }
 
 }  // namespace CASSANDRA_ISA

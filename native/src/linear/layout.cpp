@@ -265,11 +265,8 @@ bool pack_codes(const LinearLayout& layout, const uint16_t* values, int lanes, u
 }
 
 uint16_t coded_value(const LinearLayout& layout, const uint8_t* tile, int64_t k, int lane) {
-    const uint8_t* data = tile + layout.head_bytes();
     const int unit = tile[16 * (k / layout.group) + lane] - 127 - unit_shift(layout);
-    int code = 0;
-    for (const Field& f : fields_of(layout, k, lane))
-        code |= (data[f.byte] >> f.at & f.mask) << f.from;
+    const int code = code_at(layout, tile, k, lane);
     if (layout.form == Form::mx9) return pattern_of(code & 255, unit, code >> 8 != 0);
     const int half = 1 << magnitude_bits(layout);
     const int integer = layout.odd ? 2 * code - 2 * half + 1 : code - half + 1;
@@ -338,17 +335,17 @@ bool pack_all(const uint16_t* values, int64_t out, int threads, PackedTiles& pac
 }  // namespace
 
 int64_t LinearLayout::stored_features() const {
-    return round_up(features, form >= Form::draft5 ? group : 32);
+    return round_up(features, form >= Form::draft5 ? group : 32);  // planes: as its draft
 }
 
 size_t LinearLayout::tile_bytes() const {
-    static constexpr std::array<size_t, kForms> kBlock = {1024, 768, 512, 320, 256, 576};
+    static constexpr std::array<size_t, kForms> kBlock = {1024, 768, 512, 320, 256, 576, 512};
     const size_t blocks = static_cast<size_t>(stored_features()) / 32;
     return head_bytes() + blocks * kBlock[static_cast<int>(form)];
 }
 
 size_t LinearLayout::head_bytes() const {
-    if (form < Form::draft5) return 0;
+    if (form < Form::draft5 || form == Form::planes) return 0;
     return static_cast<size_t>(round_up(16 * stored_features() / group, 64));
 }
 int32_t LinearLayout::bias() const {
@@ -357,12 +354,38 @@ int32_t LinearLayout::bias() const {
     return odd ? 120 : 112;
 }
 
-void unpack_tile(const LinearLayout& layout, const uint8_t* tile, int lanes, uint16_t* values) {
-    for (int lane = 0; lane < lanes; ++lane)
-        for (int64_t k = 0; k < layout.features; ++k)
-            values[lane * layout.features + k] = layout.form < Form::draft5
-                                                     ? get_value(layout, tile, WordPlace(k, lane))
-                                                     : coded_value(layout, tile, k, lane);
+int code_at(const LinearLayout& layout, const uint8_t* tile, int64_t k, int lane) {
+    const uint8_t* data = tile + layout.head_bytes();
+    int code = 0;
+    for (const Field& f : fields_of(layout, k, lane))
+        code |= (data[f.byte] >> f.at & f.mask) << f.from;
+    return code;
+}
+
+void unpack_row(const LinearLayout& layout, const uint8_t* tile, int lane, uint16_t* values) {
+    for (int64_t k = 0; k < layout.features; ++k)
+        values[k] = layout.form < Form::draft5 ? get_value(layout, tile, WordPlace(k, lane))
+                                               : coded_value(layout, tile, k, lane);
+}
+
+std::vector<uint16_t> draft_values(const uint16_t* values, int64_t out, int64_t in, int group) {
+    std::vector<uint16_t> drafts(static_cast<size_t>(out * in));
+    for (int64_t row = 0; row < out; ++row)
+        for (int64_t first = 0; first < in; first += group) {
+            const int64_t begin = row * in + first,
+                          end = begin + std::min<int64_t>(group, in - first);
+            int most = 9;  // of values below, the window is 0
+            for (int64_t i = begin; i < end; ++i)
+                if ((values[i] >> 7 & 255) < 255) most = std::max(most, values[i] >> 7 & 255);
+            for (int64_t i = begin; i < end; ++i) {
+                const int exponent = values[i] >> 7 & 255, below = most - std::max(exponent, 1);
+                const int window =
+                    below < 0 ? 255 : (128 | (values[i] & 127)) >> std::min(below, 8);
+                drafts[static_cast<size_t>(i)] =
+                    pattern_of(window / 16 * 16 + 8, most - 134, (values[i] & 0x8000) != 0);
+            }
+        }
+    return drafts;
 }
 
 void pack_bf16(const LinearLayout& layout, const uint16_t* values, int64_t rows, uint8_t* lines) {

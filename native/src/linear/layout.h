@@ -35,7 +35,14 @@ void for_lines(const LinearLayout& layout, int64_t index, int64_t tiles, Each ea
 // Pack one or two tiles of Form::bf16 from up to 32 rows of values, in the order of for_lines.
 void pack_bf16(const LinearLayout& layout, const uint16_t* values, int64_t rows, uint8_t* lines);
 
-// Unpack the rows of a tile, without escapes (which become zeros).
-void unpack_tile(const LinearLayout& layout, const uint8_t* tile, int lanes, uint16_t* values);
+// Unpack a row of a tile, without escapes (which become zeros).
+void unpack_row(const LinearLayout& layout, const uint8_t* tile, int lane, uint16_t* values);
+
+// Return the code of feature `k` of a lane (draft5, draft4).
+int code_at(const LinearLayout& layout, const uint8_t* tile, int64_t k, int lane);
+
+// Return drafts of scheme exact, t = 4, with midpoints and the largest exponent of each group, of
+// the rows of a matrix.
+std::vector<uint16_t> draft_values(const uint16_t* values, int64_t out, int64_t in, int group);
 
 }  // namespace cassandra

@@ -43,8 +43,9 @@ enum class Form : int {
     draft5 = 3,    // 5 + 8 / group: drafts of mx and exact, t = 4
     draft4 = 4,    // 4 + 8 / group: t = 5
     mx9 = 5,       // 9 + 8 / group: targets of mx
+    planes = 6,    // 8 and patches, in addition to a draft of odd multiples; any values
 };
-constexpr int kForms = 6;
+constexpr int kForms = 7;
 
 // Input of a form: floats rounded to BF16, or integers with one float scale per group of features.
 enum class InputKind : int { bf16 = 0, int8_32, int8_64, int16_32, int16_64 };
@@ -108,6 +109,12 @@ struct Escape {  // a value that a table form stores separately
     float value;
 };
 
+// Where a thread's patches of Form::planes are, after its tiles.
+struct PatchIndex {
+    std::vector<int64_t> starts;   // of those of each pair of tiles, in bytes, and their end
+    std::vector<uint16_t> counts;  // [pairs, blocks of 32 features]
+};
+
 // Memory layout of a tile of weights (docs/software/kernels.md has the pictures).
 struct LinearLayout {
     Form form = Form::bf16;
@@ -141,9 +148,13 @@ class Linear {
   public:
     // values: row-major BF16 patterns [out, in]. group: 32 or 64, for draft5, draft4 and mx9 (take
     // 64 for larger groups of the format; ignored by others).
-    // Throws std::bad_alloc; std::invalid_argument for sizes below 1 or another group.
+    // draft: first plane of Form::planes, which must outlive the layer and have as many threads;
+    // without one, the layer makes and owns a draft5 of its values.
+    // Throws std::bad_alloc; std::invalid_argument for sizes below 1, another group, or a draft of
+    // another shape.
     static std::unique_ptr<Linear> create(const uint16_t* values, int64_t out, int64_t in,
-                                          Form form, int group, Streams& streams);
+                                          Form form, int group, Streams& streams,
+                                          const Linear* draft = nullptr);
 
     // Create the same layer in Form::bf16 with values that are read from a source each time. It has
     // no part() and no values(); products are zeros if the source fails.
@@ -156,8 +167,8 @@ class Linear {
     int64_t in_features() const { return layout_.features; }
     int64_t tiles() const { return (out_ + kTile - 1) / kTile; }
     int threads() const { return static_cast<int>(parts_.size()); }
-    size_t bytes() const;  // of weights, including padding and escapes
-    size_t escapes() const { return escapes_.size(); }
+    size_t bytes() const;  // that a pass reads, including padding, escapes and a draft's plane
+    size_t escapes() const { return escapes_.size() + patched_; }
 
     // Tiles [first, last) of a thread; its outputs are [16 * first, min(16 * last, out)).
     int64_t first_tile(int thread) const { return tiles() * thread / threads(); }
@@ -166,20 +177,32 @@ class Linear {
     // have been prepared as input(). No other element of y is written.
     void multiply(int thread, int rows, const Input& x, float* y, int64_t stride) const;
 
-    // Return the start of a thread's part, and its size without escapes.
+    // Return the start of a thread's part, and its size without escapes: tiles, then patches.
     const uint8_t* part(int thread) const { return parts_[static_cast<size_t>(thread)]; }
     size_t part_bytes(int thread) const {
         if (source_) return 0;
-        return static_cast<size_t>(first_tile(thread + 1) - first_tile(thread)) * tile_bytes_;
+        return tile_bytes(thread) + (draft_ ? patches_of(thread).starts.back() : 0);
     }
 
     // Return the values, row-major [out, in], from the layout. They equal the input, except that
     // draft5 and draft4 may return +0 for -0.
     void values(uint16_t* result) const;
+    // Return one row of the values [in]; the matrix must be in memory.
+    void row(int64_t index, uint16_t* result) const;
 
   private:
     Linear() = default;
+    size_t tile_bytes(int thread) const {
+        return static_cast<size_t>(first_tile(thread + 1) - first_tile(thread)) * tile_bytes_;
+    }
+    const PatchIndex& patches_of(int thread) const { return patches_[static_cast<size_t>(thread)]; }
+    int thread_of(int64_t tile) const;
     std::vector<uint8_t> tile(int64_t index) const;
+    void (*kernel() const)(const LinearJob&);
+    static std::unique_ptr<Linear> create_planes(const uint16_t* values, int64_t out, int64_t in,
+                                                 int group, Streams& streams, const Linear* draft);
+    bool add_rest(const uint16_t* values, const Linear& draft, Streams& streams);
+    void patch_row(int64_t index, uint16_t* result) const;
     LinearJob job(int rows, const Input& x, int64_t stride) const;
     void multiply_streamed(int thread, LinearJob job, float* y) const;
     void add_escapes(int64_t first, int64_t last, int rows, const Input& x, float* y,
@@ -195,6 +218,10 @@ class Linear {
     std::vector<Escape> escapes_;        // by tile, then feature
     std::vector<size_t> escape_ends_;    // by tile; empty without escapes
     std::unique_ptr<RowSource> source_;  // of a matrix that is not in memory
+    const Linear* draft_ = nullptr;      // first plane of Form::planes
+    std::unique_ptr<Linear> own_draft_;
+    std::vector<PatchIndex> patches_;  // by thread
+    size_t patched_ = 0;               // values with a patch
 };
 
 }  // namespace cassandra

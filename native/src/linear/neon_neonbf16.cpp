@@ -7,7 +7,7 @@
 // fused multiply-add of floats is.
 #include <arm_neon.h>
 
-#include "linear/kernels.h"
+#include "linear/every_form.h"
 
 namespace cassandra {
 namespace CASSANDRA_ISA {
@@ -72,6 +72,35 @@ struct Quarters {
         const uint8x16x2_t found = octets(table, places);
         return vreinterpretq_u16_u8(vtrn2q_u8(found.val[0], found.val[1]));
     }
+    using Below = uint8x16x2_t;  // of 32 codes
+    static Below load_below(int32_t bias) {
+        uint8_t table[32];
+        below_by_code(bias, table);
+        return {{vld1q_u8(table), vld1q_u8(table + 16)}};
+    }
+    static B exponents(const uint8_t* p) {
+        uint32_t octets;
+        std::memcpy(&octets, p, sizeof octets);
+        const uint8x16_t lanes = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
+        const uint8x16_t units = vqtbl1q_u8(vreinterpretq_u8_u32(vdupq_n_u32(octets)), lanes);
+        return vreinterpretq_u16_u8(vaddq_u8(units, vdupq_n_u8(kExponentOfUnit)));
+    }
+    static B high_bytes(B codes, const Below& below, B exponents, B low) {
+        const uint8x16_t all = vreinterpretq_u8_u16(codes);
+        const uint8x16_t distance = vqtbl2q_u8(below, vshrq_n_u8(all, 3));
+        const uint8x16_t exponent = vsubq_u8(vreinterpretq_u8_u16(exponents), distance);
+        const int8x16_t nearer =  // minus one where the low byte says so
+            vsraq_n_s8(vreinterpretq_s8_u8(exponent), vreinterpretq_s8_u16(low), 7);
+        return vreinterpretq_u16_u8(vsriq_n_u8(vmvnq_u8(all), vreinterpretq_u8_s8(nearer), 1));
+    }
+    static void interleave(B low, B high, B& first, B& second) {
+        const uint8x16_t lows = vreinterpretq_u8_u16(low), highs = vreinterpretq_u8_u16(high);
+        const B even = vreinterpretq_u16_u8(vtrn1q_u8(lows, highs));
+        const B odd = vreinterpretq_u16_u8(vtrn2q_u8(lows, highs));
+        first = vtrn1q_u16(even, odd);
+        second = vtrn2q_u16(even, odd);
+    }
+    static void put(uint8_t* p, B a) { vst1q_u8(p, vreinterpretq_u8_u16(a)); }
     // Negate words where the low eight bits of the mask have a one.
     static B negate(B a, uint32_t mask) {
         const B place = {1, 2, 4, 8, 16, 32, 64, 128};

@@ -1,6 +1,6 @@
 // Linear kernels for any processor, with the compiler's portable vectors. They define the results
 // of the other kernels.
-#include "linear/kernels.h"
+#include "linear/every_form.h"
 
 namespace cassandra {
 namespace portable {
@@ -112,6 +112,40 @@ struct Vectors : WholeTiles {
             return as<Bits>(words);
         });
     }
+    using Octets = uint8_t __attribute__((vector_size(16)));
+    using Below = int32_t;  // the bias of the codes
+    static Below load_below(int32_t bias) { return bias; }
+    // Return the exponent that belongs to a byte of units in all bytes of its lane.
+    static B exponents(const uint8_t* p) {
+        return each<B>([&](int i) {
+            const uint8_t* q = p + 4 * i;
+            return ((Bits{q[0], q[1], q[2], q[3]} + kExponentOfUnit) & 255) * 0x01010101U;
+        });
+    }
+    // Return the bytes predicted_byte() of linear/planes.h.
+    static B high_bytes(const B& codes, Below bias, const B& exponents, const B& low) {
+        return each<B>([&](int i) {
+            typedef int8_t Signed __attribute__((vector_size(16)));
+            const Octets distance = as<Octets>(codes.part[i]) - static_cast<uint8_t>(bias);
+            const Octets sign = as<Octets>(as<Signed>(distance) < 0);
+            Octets below = ((distance ^ sign) - sign) >> 3;
+            for (int j = 0; j < 16; ++j) below[j] = kBelow[below[j]];
+            const Octets further = as<Octets>(low.part[i]) >> 7;
+            const Octets exponent = as<Octets>(exponents.part[i]) - below - further;
+            return as<Bits>((sign & 0x80) | (exponent >> 1));
+        });
+    }
+    // Join low and high bytes to the first two and the last two words of a lane.
+    static void interleave(const B& low, const B& high, B& first, B& second) {
+        for (int i = 0; i < 4; ++i) {
+            const Bits even = (low.part[i] & 0x00FF00FFU) | (high.part[i] & 0x00FF00FFU) << 8;
+            const Bits odd = (low.part[i] >> 8 & 0x00FF00FFU) | (high.part[i] & 0xFF00FF00U);
+            first.part[i] = (even & 0xFFFFU) | odd << 16;
+            second.part[i] = even >> 16 | (odd & 0xFFFF0000U);
+        }
+    }
+    static void put(uint8_t* p, const B& a) { std::memcpy(p, &a, 64); }
+
     // Negate words where the mask has a one.
     static B negate(const B& a, uint32_t mask) {
         return each<B>([&](int i) {

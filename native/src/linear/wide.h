@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include "linear/kernels.h"
+#include "linear/planes.h"
 
 namespace cassandra {
 namespace CASSANDRA_ISA {
@@ -48,6 +49,37 @@ struct Wide : WholeTiles {
     // Both halves of a table are equal, so bit 4 of a place is ignored.
     static Table load_table(const uint16_t* table) { return _mm512_loadu_si512(table); }
     static B lookup(Table table, B places) { return _mm512_permutexvar_epi16(places, table); }
+    using Below = __m512i;  // of 32 codes, twice
+    static Below load_below(int32_t bias) {
+        uint8_t table[32];
+        below_by_code(bias, table);
+        return _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(table)));
+    }
+    static B exponents(const uint8_t* p) {
+        const __m128i units = _mm_load_si128(reinterpret_cast<const __m128i*>(p));
+        const __m512i lanes =
+            _mm512_set_epi32(0x0F0F0F0F, 0x0E0E0E0E, 0x0D0D0D0D, 0x0C0C0C0C, 0x0B0B0B0B, 0x0A0A0A0A,
+                             0x09090909, 0x08080808, 0x07070707, 0x06060606, 0x05050505, 0x04040404,
+                             0x03030303, 0x02020202, 0x01010101, 0);
+        const __m128i all = _mm_add_epi8(units, _mm_set1_epi8(kExponentOfUnit));
+        return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(all), lanes);
+    }
+    // Bit 5 of an index is of the next code, and both halves of the table are equal.
+    static B high_bytes(B codes, const Below& below, B exponents, B low) {
+        const B distance = _mm512_permutexvar_epi8(_mm512_srli_epi16(codes, 3), below);
+        B exponent = _mm512_sub_epi8(exponents, distance);
+        exponent =
+            _mm512_mask_sub_epi8(exponent, _mm512_movepi8_mask(low), exponent, _mm512_set1_epi8(1));
+        const B sign = _mm512_set1_epi8(static_cast<char>(0x80));  // of negative ones: not of codes
+        return _mm512_ternarylogic_epi32(codes, sign, _mm512_srli_epi16(exponent, 1), 0x2E);
+    }
+    static void interleave(B low, B high, B& first, B& second) {
+        const __m512 even = _mm512_castsi512_ps(_mm512_unpacklo_epi8(low, high));
+        const __m512 odd = _mm512_castsi512_ps(_mm512_unpackhi_epi8(low, high));
+        first = _mm512_castps_si512(_mm512_shuffle_ps(even, odd, 0x88));
+        second = _mm512_castps_si512(_mm512_shuffle_ps(even, odd, 0xDD));
+    }
+    static void put(uint8_t* p, B a) { _mm512_store_si512(p, a); }
     static B negate(B a, uint32_t mask) {
         return _mm512_mask_sub_epi16(a, mask, _mm512_setzero_si512(), a);
     }
