@@ -16,7 +16,9 @@ namespace {
 struct Quarters {
     static constexpr int kParts = 4, kRows = 8, kCodeRows = 8;
     static constexpr bool kLooksUpBytes = true;
+    static constexpr bool kAddsPairsOfCodes = false;
     template <int R, int N> static constexpr int kTogether = R <= 4 ? 4 : 2;
+    template <int R> static constexpr int kWordParts = 1;
 
     // Products take one lane of the inputs.
     static float32x4_t inputs(const float* x) { return vld1q_f32(x); }
