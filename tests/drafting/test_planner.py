@@ -25,6 +25,7 @@ from cassandra_spec.drafting import (
     Settings,
     accept_greedy,
 )
+from cassandra_spec.drafting.proposal import DRAFT_VIEW, ROOT, DraftPass, Node, Proposal
 from tests.drafting.simulation import KINDS, Machine, Record
 
 MOST, PLACES, FOUND = 7, 400, 100
@@ -239,16 +240,43 @@ def test_a_new_client_costs_the_others_little() -> None:
 @pytest.mark.parametrize("beside", [1, 40])
 def test_rows_beside_are_paid_for_by_nobody(beside: int) -> None:
     """Prompts that are read beside a sequence make its own rows cheaper, not dearer."""
-    costs = MeasuredSeconds()
-    gains = Gains(MODEL, max_nodes=MOST)
-    machine = MACHINES["matrix units"]
-    for rows in (1, 2, 5, 9, 17, 33, 65) * 3:
-        outcome = Outcome(verify_seconds=machine.seconds(draft=False, rows=rows, position=0))
-        each = [dataclasses.replace(outcome, verify_seconds=outcome.verify_seconds / rows)] * rows
-        costs.observe([1] * rows, each)
+    costs, gains = learned("matrix units"), Gains(MODEL, max_nodes=MOST)
     [alone] = Planner(costs).plan([gains], [1])
     [plan] = Planner(costs).plan([gains], [1], Others(rows=beside))
     assert plan.model >= alone.model > 0
+
+
+def learned(machine: str) -> MeasuredSeconds:
+    """Return costs that know a machine's passes over one sequence."""
+    costs, times = MeasuredSeconds(), MACHINES[machine]
+    for rows in (1, 2, 5, 9, 17, 33, 65) * 3:
+        seconds = times.seconds(draft=False, rows=rows, position=0)
+        outcome = Outcome(verify_seconds=seconds / rows)
+        costs.observe([1] * rows, [outcome] * rows)
+    return costs
+
+
+def test_prompts_pay_for_their_rows() -> None:
+    """Beside a long pass a token seems dear, and drafts cheap; they would delay the prompts."""
+    costs, gains = learned("vectors"), Gains(MODEL, max_nodes=MOST)
+    [fixed] = Planner(costs).plan([gains], [1], Others(rows=48, plain=1))
+    [plan] = Planner(costs).plan([gains], [1], Others(rows=48, prompts=7))
+    assert plan.model < fixed.model
+
+
+def test_a_plan_holds_until_an_estimate_changes() -> None:
+    costs, gains = learned("matrix units"), Gains(MODEL, max_nodes=MOST)
+    planner = Planner(costs)
+    [first] = planner.plan([gains], [1])
+    held = planner._held
+    planner.plan([gains], [1])
+    assert planner._held is held
+    node, draft_pass = Node(1, ROOT, 1.0, DRAFT_VIEW), DraftPass(0, 1, 0.3)
+    rejected = Outcome(proposal=Proposal(nodes=(node,), passes=(draft_pass,)))
+    for _ in range(3):
+        gains.observe(rejected, first)
+    planner.plan([gains], [1])
+    assert planner._held is not held
 
 
 def test_one_sequence_is_planned_as_a_single_one() -> None:
