@@ -218,12 +218,9 @@ class LoadedModel:
         form = target_form(format, self._target_form, columns)
         target = _NOTHING if stream else _sized(name, self._target(tensor), size)
         planes = form[0] == "planes" and not stream
-        draft = _NOTHING
-        has_draft = self.has_draft or planes
-        if isinstance(tensor, Packed) and has_draft:
-            draft = self._codec.decode_draft(tensor).reshape(-1)
-        else:
-            has_draft = False
+        split = tensor if isinstance(tensor, Packed) and (self.has_draft or planes) else None
+        has_draft = split is not None
+        draft = self._codec.decode_draft(split).reshape(-1) if split is not None else _NOTHING
         start = 0
         for matrix, shape in shapes.items():
             stop = start + shape[0] * shape[1]
