@@ -24,7 +24,8 @@ def test_samples_are_held_by_their_form(form: FormName) -> None:
     values = sample_values(form, (32, 128), np.random.default_rng(1))
     with NativeLinear(values, form, group=64) as layer:
         assert layer.form == form
-        assert layer.escapes <= 40
+        # of planes: the patches, of values some six binades below the largest of their group
+        assert layer.escapes <= (values.size // 16 if form == "planes" else 40)
         np.testing.assert_array_equal(layer.values(), values)
 
 

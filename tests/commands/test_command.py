@@ -187,7 +187,7 @@ DECODER_FLAGS = ("target_rate", "coded", "truncated")
 
 def test_rtl_has_a_flag_for_every_field_of_every_top() -> None:
     flags = {flag for flags in export._FLAGS.values() for flag in flags}
-    assert {*rtl.DMA_FLAGS, *rtl.ENCODER_FLAGS, *DECODER_FLAGS} == flags
+    assert {*rtl.DMA_FLAGS, *rtl.ENCODER_FLAGS, *DECODER_FLAGS, "attributes"} == flags
 
 
 def test_rtl_refuses_flags_that_the_top_does_not_have(capsys: Output) -> None:
@@ -317,12 +317,14 @@ def test_a_corrupted_file(packed: Path, tmp_path: Path, capsys: Output) -> None:
     assert {file.name for file in tmp_path.iterdir()} == {"packed"}
 
 
-def test_a_gguf_file_without_a_tokenizer(llama: Path, tmp_path: Path, capsys: Output) -> None:
-    keys = {f"tokenizer.ggml.{name}": None for name in ("model", "tokens")}
-    path = write_gguf(tmp_path / "m.gguf", llama, keys=keys)
+@pytest.mark.parametrize("name", ["model", "tokens"])
+def test_a_gguf_file_without_a_part_of_its_tokenizer(
+    name: str, llama: Path, tmp_path: Path, capsys: Output
+) -> None:
+    path = write_gguf(tmp_path / "m.gguf", llama, keys={f"tokenizer.ggml.{name}": None})
     message = error_of(capsys, "pack", path, tmp_path / "p")
     assert message.startswith(str(path))
-    assert "tokens" in message
+    assert f"tokenizer.ggml.{name}" in message
     assert {file.name for file in tmp_path.iterdir()} == {"m.gguf"}
 
 
