@@ -27,9 +27,10 @@ ALLOWED: dict[str, set[str]] = {
     "bench": {
         *("drafting", "golden", "model", "native", "rtl", "synth", "system", "toolkit", "verif"),
     },
+    "api": {"drafting", "golden", "model", "native", "rtl", "synth", "verif"},
     "commands": {
-        *("bench", "drafting", "golden", "model", "native", "rtl", "serve", "synth", "system"),
-        *("toolkit", "verif"),
+        *("api", "bench", "drafting", "golden", "model", "native", "rtl", "serve", "synth"),
+        *("system", "toolkit", "verif"),
     },
 }
 # Additional imports of a part of a package.
