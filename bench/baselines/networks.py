@@ -227,7 +227,7 @@ class PassBytes:
         """Return the cost of one verification."""
         return self._prepared.verify_cost(positions[0], rows - 1).bytes
 
-    def wants_plain(self, rows: int) -> bool:
+    def wants_plain(self, rows: int, recent: int) -> bool:
         """Return False: costs in bytes are known."""
         return False
 

@@ -54,9 +54,10 @@ def test_a_reply_is_that_of_the_command(
 
 
 def test_drafts_change_no_reply(model: cassandra.Model) -> None:
-    for options in ({}, {"temperature": 1.0, "seed": 3}):
-        drafted = model.reply(PROMPTS[1], max_tokens=24, **options)  # type: ignore[arg-type]
-        plain = model.reply(PROMPTS[1], max_tokens=24, plain=True, **options)  # type: ignore[arg-type]
+    for temperature in (0, 1):
+        asked: cassandra.ReplyOptions = {"temperature": temperature, "seed": 3, "max_tokens": 24}
+        drafted = model.reply(PROMPTS[1], **asked)
+        plain = model.reply(PROMPTS[1], plain=True, **asked)
         assert drafted.tokens == plain.tokens
         assert drafted.figures.drafted > plain.figures.drafted == 0
 
