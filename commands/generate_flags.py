@@ -230,7 +230,7 @@ def choose_target(args: argparse.Namespace) -> str:
 def _against_native(args: argparse.Namespace) -> str:
     """Return why the native backend cannot be used, or an empty string."""
     from cassandra_spec.model.backends import native_obstacle
-    from cassandra_spec.native.engine_binding import MAX_GAMMA
+    from cassandra_spec.native.limits import MAX_GAMMA
 
     if "--codec" in args.given:
         return "--codec needs decoded weights"
@@ -297,7 +297,7 @@ def opening_of(args: argparse.Namespace) -> Opening:
     shared = {"table": args.table, "verify": args.verify, "context": args.context}
     kv = _key_values(args)
     if args.backend == "native":
-        from cassandra_spec.native.engine_binding import MAX_ROWS
+        from cassandra_spec.native.limits import MAX_ROWS
 
         if args.batch > MAX_ROWS:
             raise CassandraError(f"--batch must be from 1 to {MAX_ROWS}, not {args.batch}")

@@ -21,7 +21,8 @@ from cassandra_spec.bench.commands import (
 )
 from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.model import flags as model_flags
-from cassandra_spec.native.linear import FORMS, PROMPT_ROWS
+from cassandra_spec.native.limits import PROMPT_ROWS
+from cassandra_spec.native.linear import FORMS
 from cassandra_spec.toolkit import flags
 
 EPILOG = """\

@@ -140,7 +140,7 @@ def _serving(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Raise :class:`CassandraError` if a number is out of its range."""
-    from cassandra_spec.native.engine_binding import MAX_ROWS
+    from cassandra_spec.native.limits import MAX_ROWS
 
     for count in args.clients:
         if not 1 <= count <= MAX_ROWS:
