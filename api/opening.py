@@ -96,7 +96,7 @@ def choose_backend(packed: Path, loading: Loading, gamma: Gamma) -> tuple[Backen
 def _against_native(packed: Path, loading: Loading, gamma: Gamma) -> str:
     """Return why the native backend cannot be used, or an empty string."""
     from cassandra_spec.model.backends import native_obstacle
-    from cassandra_spec.native.engine_binding import MAX_GAMMA
+    from cassandra_spec.native.limits import MAX_GAMMA
 
     if loading.codec != AUTO:
         return f"the codec {loading.codec} needs decoded weights"
@@ -139,7 +139,7 @@ def opening_of(packed: Path, loading: Loading) -> Opening:
         return Opening(
             kv=kv, codec=_codec(packed, loading), encoder=_encoder(loading, kv), **shared
         )
-    from cassandra_spec.native.engine_binding import MAX_ROWS
+    from cassandra_spec.native.limits import MAX_ROWS
 
     if not 1 <= loading.batch <= MAX_ROWS:
         raise CassandraError(f"batch must be from 1 to {MAX_ROWS}, not {loading.batch}")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import cassandra_spec
-from cassandra_spec.bench.commands import compare, measure
+from cassandra_spec.bench.commands import measure
 from cassandra_spec.commands import (
     accuracy,
+    checkout,
     generate,
     lossless,
     own_text,
     pack,
     rtl,
     serve,
-    system,
     tune,
 )
 from cassandra_spec.toolkit.running import CommandParser
@@ -58,7 +58,8 @@ def build_parser() -> CommandParser:
     own_text.register(subparsers)
     accuracy.register(subparsers)
     lossless.register(subparsers)
-    measure.register(subparsers, lossless.add_spec_bench)
-    compare.register(subparsers)
-    system.register(subparsers)
+    commands, benchmarks = checkout.lab_commands()
+    measure.register(subparsers, lossless.add_spec_bench, *benchmarks)
+    for register in commands:
+        register(subparsers)
     return parser

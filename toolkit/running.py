@@ -194,6 +194,8 @@ def _message(error: BaseException, options: argparse.Namespace) -> str:
         return f"{os.fsdecode(where)}: {error.strerror or error}"
     if isinstance(error, ModuleNotFoundError):
         module = (error.name or "").partition(".")[0]
+        if module == "cassandra_spec":
+            return f"{error.name} is missing: it is in a checkout of the project alone"
         if module in EXTRAS:
             return f"{module} is missing: pip install 'cassandra-spec[{EXTRAS[module]}]'"
     if type(error).__module__.startswith("cassandra_spec."):
