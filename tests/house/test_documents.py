@@ -18,6 +18,9 @@ from cassandra_spec.commands.arguments import build_parser
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 SOURCES = ("py", "cpp", "h", "v", "vlt", "toml", "txt", "json", "md")
+_WRITTEN = re.compile(
+    r"^<!-- ([\w ]+?)(?:: begin.*)? -->$(.*?)^<!-- (?:/\1|\1: end) -->$", re.M | re.S
+)
 FOLDERS = sorted(path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "build")
 
 
@@ -27,10 +30,15 @@ def test_relative_links_lead_to_files(document: Path) -> None:
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
+def heading_anchor(heading: str) -> str:
+    """Return the anchor that GitHub makes of a heading."""
+    return re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-")
+
+
 def anchors(page: Path) -> set[str]:
-    """Return anchors of a page's headings, as GitHub makes them."""
+    """Return anchors of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", text).strip().lower().replace(" ", "-") for text in headings}
+    return set(map(heading_anchor, headings))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -212,6 +220,47 @@ def test_the_transcript_of_the_main_job_has_one_place() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 700
+
+
+def section(page: Path, anchor: str) -> str:
+    """Return a page's text from the heading of an anchor to the next one; all without an anchor."""
+    text = page.read_text(encoding="utf-8")
+    parts = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", text, re.MULTILINE))
+    found = {heading_anchor(heading): body for heading, body in parts.items()}
+    return found[anchor] if anchor else text
+
+
+def wrong_figures(readme: str) -> Iterator[str]:
+    """Yield rows of the figures' table whose numbers or command the linked section lacks.
+
+    Numbers count where a command wrote them: in a block of the section.
+    """
+    for row in re.findall(r"^\|(.+)\|$", readme.split("| what | figure |")[1], re.MULTILINE)[1:]:
+        _, figure, against, _, command = (cell.strip() for cell in row.split("|"))
+        link = re.fullmatch(r"\[`(.+)`\]\((docs/results/[\w-]+\.md)#?([\w-]*)\)", command)
+        text = section(ROOT / link[2], link[3]) if link else ""
+        blocks = " ".join(match[2] for match in _WRITTEN.finditer(text))
+        written = re.sub(r"\[[^]]*\]", "", blocks)  # without quartiles
+        numbers = re.findall(r"\d+(?:\.\d+)+", f"{figure} {against}")
+        missing = [n for n in numbers if not re.search(rf"(?<![\d.]){n}(?![\d.]*\d)", written)]
+        if not numbers or missing or not link or link[1] not in text:
+            yield row
+
+
+def test_figures_of_the_readme_are_those_of_the_linked_results() -> None:
+    assert [*wrong_figures((ROOT / "README.md").read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [("2.19 ×", "2.29 ×"), ("by-context", "larger-shapes"), ("`make sim`", "`make test`")],
+)
+def test_a_wrong_figure_of_the_readme_is_found(given: str, wrong: str) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert given in readme
+    rows = [*wrong_figures(readme.replace(given, wrong))]
+    assert rows
+    assert all(wrong in row for row in rows)
 
 
 @pytest.mark.parametrize("picture", sorted(ROOT.glob("docs/**/*.svg")), ids=lambda path: path.name)
