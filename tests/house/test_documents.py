@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import shlex
 import subprocess
@@ -21,6 +22,8 @@ SOURCES = ("py", "cpp", "h", "v", "vlt", "toml", "txt", "json", "md")
 _WRITTEN = re.compile(
     r"^<!-- ([\w ]+?)(?:: begin.*)? -->$(.*?)^<!-- (?:/\1|\1: end) -->$", re.M | re.S
 )
+ROOMS = sorted(link.name for link in (ROOT / "cassandra_spec").iterdir() if link.is_symlink())
+ROOMS.remove("model")  # the name of a variable, and of model.safetensors
 FOLDERS = sorted(path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "build")
 
 
@@ -52,19 +55,8 @@ def test_anchors_lead_to_headings(document: Path) -> None:
 
 def test_pages_that_sources_name_exist() -> None:
     """Docstrings, comments and help texts name pages by their path from the root."""
-    listed = [
-        "git",
-        "ls-files",
-        "-co",
-        "--exclude-standard",
-        "*.py",
-        "*.h",
-        "*.cpp",
-        "*.toml",
-        "Makefile",
-    ]
-    run = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
-    texts = ((ROOT / name) for name in run.stdout.splitlines() if (ROOT / name).is_file())
+    suffixes = (".py", ".h", ".cpp", ".toml", "Makefile")
+    texts = [ROOT / name for name in tracked_files() if name.endswith(suffixes)]
     named = {
         page
         for path in texts
@@ -72,6 +64,14 @@ def test_pages_that_sources_name_exist() -> None:
     }
     assert len(named) > 20
     assert [page for page in sorted(named) if not (ROOT / page).is_file()] == []
+
+
+@functools.cache
+def tracked_files() -> list[str]:
+    """Return the paths that git knows or would add."""
+    listed = ["git", "ls-files", "-co", "--exclude-standard"]
+    run = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
+    return [name for name in run.stdout.splitlines() if (ROOT / name).is_file()]
 
 
 def code(document: Path) -> Iterator[str]:
@@ -85,14 +85,7 @@ def code(document: Path) -> Iterator[str]:
 
 def missing_files(document: Path) -> Iterator[str]:
     """Yield paths that no file has; a path may leave out the folders in front."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    known = listed.stdout.splitlines()
+    known = tracked_files()
     for piece in code(document):
         if re.fullmatch(rf"[\w./-]+/[\w.-]+\.({'|'.join(SOURCES)})|[\w-]+\.(py|cpp|vlt)", piece):
             outside = piece.startswith(("build/", "PACKED/", "/", "~"))
@@ -104,9 +97,18 @@ def missing_files(document: Path) -> Iterator[str]:
             yield piece
 
 
+def modules(document: Path) -> Iterator[str]:
+    """Yield names in the package; code may leave out its name in front of a room's."""
+    yield from re.findall(r"\bcassandra_spec\.[\w.]*\w", document.read_text(encoding="utf-8"))
+    for piece in code(document):
+        for name in re.findall(rf"(?<![\w./-])(?:{'|'.join(ROOMS)})(?:\.\w+)+", piece):
+            if not name.endswith(SOURCES):
+                yield f"cassandra_spec.{name}"
+
+
 def missing_modules(document: Path) -> Iterator[str]:
     """Yield modules, and names in them, that the package does not have."""
-    for name in re.findall(r"\bcassandra_spec\.[\w.]*\w", document.read_text(encoding="utf-8")):
+    for name in modules(document):
         place, rest = ROOT / "cassandra_spec", name.split(".")[1:]
         while rest and (place / rest[0]).is_dir():
             place /= rest.pop(0)
@@ -141,6 +143,35 @@ def wrong_commands(document: Path) -> Iterator[str]:
                 yield f"casspec {call}"
 
 
+def options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield the options of a parser and of its subcommands."""
+    for action in parser._actions:
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for subparser in action.choices.values():
+                yield from options(subparser)
+
+
+@functools.cache
+def known_options() -> set[str]:
+    """Return the options of ``casspec``, and all that modules and the Makefile write or add."""
+    known = set(options(build_parser()))
+    for name in tracked_files():
+        if name.endswith((".py", "Makefile")) and not name.startswith("tests/house/"):
+            text = (ROOT / name).read_text(encoding="utf-8")
+            known.update(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+            known.update(f"--{word}" for word in re.findall(r'add_\w+\(\w+, "([a-z-]+)"', text))
+    return known
+
+
+def wrong_options(document: Path) -> Iterator[str]:
+    """Yield options that no command has, where a module, ``ARGS`` or nothing stands before them."""
+    for piece in code(document):
+        if re.match(rf"--|.*cassandra_spec\.|.*ARGS=|({'|'.join(ROOMS)})\.", piece):
+            found = re.findall(r"(?<![\w-])--[a-z][a-z-]+", piece)
+            yield from (option for option in found if option not in known_options())
+
+
 def wrong_targets(document: Path) -> Iterator[str]:
     """Yield targets of ``make`` that do not exist."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -156,6 +187,7 @@ def test_what_a_document_names_exists(document: Path) -> None:
     assert [*missing_modules(document)] == []
     assert [*wrong_commands(document)] == []
     assert [*wrong_targets(document)] == []
+    assert document.name == "CHANGELOG.md" or [*wrong_options(document)] == []  # has former ones
 
 
 def test_tests_that_documents_select_exist() -> None:
@@ -186,14 +218,19 @@ def test_wrong_names_in_a_document_are_found(tmp_path: Path) -> None:
         "cassandra_spec.rtl.nothing, cassandra_spec.golden.format.Format,\n"
         "cassandra_spec.__version__, cassandra_spec.golden.Wrong\n"
         "`casspec pack A B --scheme mx` `casspec pack A B --wrong 1` `casspec wrong`\n"
-        "`casspec bench decode --wrong`\n\n    make test\n    make wrong\n",
+        "`casspec bench decode --wrong`\n\n    make test\n    make wrong\n"
+        "`verif.nothing` `golden.Format` `golden.Wrong` `golden.md` `--top` `--absent`\n"
+        "`python -m cassandra_spec.verif.formal --out X --lost` `gcc --foreign`\n",
         encoding="utf-8",
     )
     assert [*missing_files(document)] == ["rtl/nothing.py", "nothing.cpp", "verif/nowhere/"]
     assert [*missing_modules(document)] == [
         "cassandra_spec.rtl.nothing",
         "cassandra_spec.golden.Wrong",
+        "cassandra_spec.verif.nothing",
+        "cassandra_spec.golden.Wrong",
     ]
+    assert [*wrong_options(document)] == ["--absent", "--lost"]
     assert [*wrong_commands(document)] == [
         "casspec pack A B --wrong 1",
         "casspec wrong",
