@@ -357,7 +357,7 @@ class Planner:
         self._gain = 1.0  # of the held plans, expected
         self.plans: dict[str, int] = {}
         self._held: list[Plan] = []
-        self._for: tuple[Sequence[Gains], Others] = [], ALONE  # what the held plans are of
+        self._for: tuple[Sequence[Gains], Others] = [], ALONE  # inputs of the held plans
         self._state = np.zeros(0)  # estimates and prices at that time
         self._left = 0  # rounds for which they hold
 
@@ -407,7 +407,7 @@ class Planner:
 
     def _prices(self, gains: Sequence[Gains], positions: Sequence[int], others: Others) -> _Prices:
         count, most = len(gains), max(each.max_nodes for each in gains)
-        points = most * min(count, 2)  # of one sequence: every number of rows
+        points = most * min(count, 2)  # a single sequence tries every number of rows
         first = others.rows + count
         rows = [first + round(at * count * most / points) for at in range(points + 1)]
         verify = np.array([self.costs.verify(positions, each) for each in rows])
@@ -428,7 +428,7 @@ class Planner:
 class _Prices:
     """Costs of the passes of a round."""
 
-    rows: _Floats  # of all sequences, at which a verification is priced
+    rows: _Floats  # verified rows of all sequences, at which prices are given
     verify: _Floats
     drafts: dict[int, tuple[float, float]]  # by low nodes: of a pass, and of each sequence in it
     beside: int  # rows of other sequences
@@ -475,7 +475,7 @@ class _JointPlan:
         return np.array([getattr(each, name).value for each in self._gains])
 
     def _estimate(self) -> None:
-        """Compute what every plan gains, and its nodes."""
+        """Compute the expected tokens and the nodes of every plan."""
         names = {"going_on": "continued", "accepted": "accepted", "accepted_last": "accepted_last"}
         values = {argument: self._values(name) for argument, name in names.items()}
         self._chains = chains = Chains(self._most, **values)
@@ -501,7 +501,7 @@ class _JointPlan:
         rate, others = self.rate, self._others()
         without = self._prices.verification(others + 1)[:, None, None]
         verifying = self._verifying(others, self._ends) - without
-        worth, found = rate * self._plain - self._count - self._prices.plain, None
+        worth, best_plan = rate * self._plain - self._count - self._prices.plain, None
         for low, (shared, own) in self._prices.drafts.items():
             passes = self._chains.passes(self._matched * (low > 0))
             spent = verifying + own * np.cumsum(passes, axis=-1)[:, None]
@@ -513,10 +513,10 @@ class _JointPlan:
             at = int(total.argmax())
             if total[at] > worth + 1e-9:
                 worth = float(total[at])
-                found = low, longest[:, at], net.argmax(axis=1), passes, float(joint[at])
-        if found is None:
+                best_plan = low, longest[:, at], net.argmax(axis=1), passes, float(joint[at])
+        if best_plan is None:
             return False
-        self._take(*found)
+        self._take(*best_plan)
         return True
 
     def _take(
@@ -599,8 +599,8 @@ class _JointPlan:
         others = self._prices.plain + float(self._tokens.sum()) - 1
         tokens = itertools.accumulate((place.value for place in gains.places), initial=1.0)
         worth = {
-            rows: (others + found) / (self._cost + float(verify[rows] - verify[0]))
-            for rows, found in enumerate(tokens)
+            rows: (others + gained) / (self._cost + float(verify[rows] - verify[0]))
+            for rows, gained in enumerate(tokens)
             if rows
         }
         return max(worth, key=lambda rows: worth[rows], default=0)

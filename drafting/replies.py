@@ -116,7 +116,7 @@ class Generation:
 
     prompts: tuple[Prompt, ...]
     texts: tuple[str, ...]  # without special tokens, cut before a stop string
-    tokens: tuple[tuple[int, ...], ...]  # of each reply, including its final token
+    tokens: tuple[tuple[int, ...], ...]  # tokens of each reply, including its final one
     stop_reasons: tuple[str, ...]  # stop_token, stop_string, length or interrupted
     scores: tuple[tuple[Score, ...], ...]  # of each reply's tokens, if the settings ask for them
     reports: tuple[Report, ...]  # of each reply

@@ -115,7 +115,7 @@ class _PassTimes:
     def __init__(self, slope: float) -> None:
         self._times: dict[int, _Time] = {}
         self._growth = _Growth(slope)
-        self._recent: list[tuple[int, float]] | None = None  # of _ratios
+        self._recent: list[tuple[int, float]] | None = None  # cache of _ratios()
         self.rounds = 0  # until now
 
     def begin_round(self) -> None:
@@ -248,8 +248,8 @@ class MeasuredSeconds:
     def verify(self, positions: Sequence[int], rows: int) -> float:
         """Return the seconds of a verification, measured or estimated."""
         seconds = self._verify.estimate(_evenly(rows, positions))
-        if seconds is None:
-            return 1 + self._slope * (rows - 1)  # in one-row passes
+        if seconds is None:  # nothing was timed yet: count in passes of one row
+            return 1 + self._slope * (rows - 1)
         return seconds
 
     def wants_plain(self, rows: int, recent: int) -> bool:

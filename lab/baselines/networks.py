@@ -79,7 +79,7 @@ class OwnPasses(SharedPasses):
         self._tokens: list[int] = []  # of the last pass
 
     def begin(self, context: Sequence[int]) -> int:
-        """Take the context of a round; how many tokens before its last one are not seen yet."""
+        """Set the context of a round; return the number of unseen tokens before its last one."""
         same = common_prefix(self._seen, context)
         self._context = context
         del self._seen[min(same, len(context) - 1) :]
