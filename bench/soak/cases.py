@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,11 @@ class Answer:
         tokens = tuple(token for emitted in rounds for token in emitted)
         drafted, copied = counters.drafted, counters.copies.drafted
         return cls(tokens=tokens, drafted=drafted, accepted=counters.accepted, copied=copied)
+
+    @classmethod
+    def of_json(cls, body: Mapping[str, Any]) -> Answer:
+        """Invert ``dataclasses.asdict``, also after JSON."""
+        return cls(**{**body, "tokens": tuple(body["tokens"])})
 
 
 class Prompts:
