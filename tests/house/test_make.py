@@ -31,7 +31,6 @@ TARGETS = [
     "synth",
     "energy",
     "fpga",
-    "equivalence",
     "soc",
     "soc-fpga",
     "formal",
