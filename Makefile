@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test test-all test-exhaustive lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga soc soc-fpga formal axi-rules coverage soft-errors mutants mutate clients wheel clean
+.PHONY: help setup sim test test-all test-exhaustive lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga soc soc-fpga formal axi-rules coverage soft-errors mutants clients wheel clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -146,9 +146,6 @@ soft-errors: $(STAMP) ## Change bits of registers in Verilated decoders and enco
 
 mutants: $(STAMP) ## Put faults into copies of the gateware and see what finds each (long; continues an interrupted run).
 	$(PY) -m cassandra_spec.verif.mutation --out $(BUILD)/mutation $(ARGS)
-
-mutate: $(STAMP) ## Draw faults with Yosys's mutate in decoder and encoder; run the payloads of the suites with each (20 minutes).
-	$(PY) -m cassandra_spec.verif.mutation.drawn --out $(BUILD)/mutation/drawn $(ARGS)
 
 clients: $(STAMP) ## Make an environment of other clients of the server, and run them (langchain-openai, litellm, lm-eval).
 	$(PYTHON) -m venv $(BUILD)/clients

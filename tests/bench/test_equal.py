@@ -1,4 +1,4 @@
-"""The one check of equal replies, and its verdict."""
+"""Equal replies: the first difference, and the verdict."""
 
 from __future__ import annotations
 

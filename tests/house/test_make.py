@@ -38,7 +38,6 @@ TARGETS = [
     "coverage",
     "soft-errors",
     "mutants",
-    "mutate",
     "clients",
     "wheel",
     "clean",
