@@ -14,9 +14,9 @@ from cassandra_spec.commands.generate_flags import (
     add_generation,
     open_backend,
 )
-from cassandra_spec.drafting.text import read_prompt
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model import flags as model_flags
+from cassandra_spec.text.reply import read_prompt
 from cassandra_spec.toolkit import flags
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from cassandra_spec.toolkit import flags
 
 if TYPE_CHECKING:
     from cassandra_spec.drafting import Settings
-    from cassandra_spec.drafting.grammar import GrammarText
     from cassandra_spec.model.backends import CheckedBackend
+    from cassandra_spec.text.grammar import GrammarText
 
 _GRAMMARS: dict[str, Literal["lark", "gbnf"]] = {".lark": "lark", ".gbnf": "gbnf"}
 
@@ -30,7 +30,7 @@ def add_grammar(parser: argparse.ArgumentParser) -> None:
 
 def grammar_of(args: argparse.Namespace) -> GrammarText | None:
     """Return the grammar that the flags ask for, as text."""
-    from cassandra_spec.drafting.grammar import GrammarText
+    from cassandra_spec.text.grammar import GrammarText
 
     given = [name for name in ("json_schema", "grammar", "regex") if getattr(args, name, None)]
     if len(given) > 1:
@@ -50,7 +50,7 @@ def grammar_of(args: argparse.Namespace) -> GrammarText | None:
 
 def with_grammar(settings: Settings, text: GrammarText | None, backend: CheckedBackend) -> Settings:
     """Add a grammar to the settings. Raises :class:`CassandraError`."""
-    from cassandra_spec.drafting.grammar import GrammarCompiler
+    from cassandra_spec.text.grammar import GrammarCompiler
 
     if text is None:
         return settings
@@ -60,7 +60,7 @@ def with_grammar(settings: Settings, text: GrammarText | None, backend: CheckedB
 
 def _without_notes(text: str, path: Path) -> str:
     """Return a schema without its notes; keywords that a grammar cannot enforce stay in it."""
-    from cassandra_spec.drafting.grammar import prepare
+    from cassandra_spec.text.grammar import prepare
 
     try:
         prepared = prepare(json.loads(text), str(path))
@@ -70,7 +70,7 @@ def _without_notes(text: str, path: Path) -> str:
 
 
 def _read(path: Path) -> str:
-    from cassandra_spec.drafting.grammar import MAX_BYTES
+    from cassandra_spec.text.grammar import MAX_BYTES
 
     with path.open("rb") as file:
         data = file.read(MAX_BYTES + 1)
