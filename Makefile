@@ -35,8 +35,14 @@ export AMARANTH_USE_YOSYS := builtin
 export HF_HUB_OFFLINE := 1
 export PYTHONUNBUFFERED := 1
 
+# The targets of every day, which `make help` lists first.
+DAILY := setup sim test test-all lint verilog docs native wheel clean
+
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' -v daily=" help $(DAILY) " '/^[a-z-]+:.*## / { \
+		line = sprintf("  make %-15s %s\n", $$1, $$2); \
+		if (index(daily, " " $$1 " ")) first = first line; else more = more line } \
+		END { printf "Every day:\n%sMore:\n%s", first, more }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## Create .venv from the pinned requirements; nothing to do when it is current.
 

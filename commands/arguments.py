@@ -45,16 +45,21 @@ def build_parser() -> CommandParser:
         "--version", action="version", version=f"casspec {cassandra_spec.__version__}"
     )
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    pack.register(subparsers)
-    generate.register(subparsers)
+    # The commands of a user come first.
+    pack.add_pack(subparsers)
+    generate.add_generate(subparsers)
+    generate.add_chat(subparsers)
     serve.register(subparsers)
+    pack.add_inspect(subparsers)
+    rtl.register(subparsers)
+    pack.add_unpack(subparsers)
+    pack.add_calibrate(subparsers)
+    tune.register(subparsers)
     own_text.register(subparsers)
     accuracy.register(subparsers)
-    rtl.register(subparsers)
-    tune.register(subparsers)
+    lossless.register(subparsers)
     commands, benchmarks = checkout.lab_commands()
     measure.register(subparsers, lossless.add_spec_bench, *benchmarks)
-    lossless.register(subparsers)
     for register in commands:
         register(subparsers)
     return parser

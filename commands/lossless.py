@@ -70,10 +70,10 @@ def _spec_bench(args: argparse.Namespace) -> int:
 
     questions = read_questions(args.questions, args.each)
     check_outputs(args.json, args.figure, document=args.document, block="spec-bench")
-    with generate_flags.open_backend(args) as (backend, settings):
-        run = spec_bench.Run(
-            backend, settings, about=generate_flags.identity_of(args), journal=args.journal
-        )
+    with generate_flags.open_model(args) as model:
+        settings = model.settings_of(**generate_flags.reply_options(args))
+        about = generate_flags.identity_of(model)
+        run = spec_bench.Run(model.backend, settings, about=about, journal=args.journal)
         asked = run.run(questions, partial(flags.say, args))
         if not asked:
             return 130

@@ -83,7 +83,7 @@ class PassView:
 
     def __init__(self, passes: DraftPasses, settings: Settings, seed: int) -> None:
         self._passes, self._settings, self._seed = passes, settings, seed
-        self._random = np.random.default_rng([seed, 1])  # of drafts for Eq. 1
+        self._random = np.random.default_rng([seed, 1])  # draws drafted tokens (Eq. 1)
 
     def run(self, pending: int, nodes: Sequence[Node], position: int) -> None:
         """Run one pass over a token at ``position`` (row 0) and the nodes below it."""
@@ -124,7 +124,7 @@ class _ReadCosts:
         """Return the bytes of a verification pass, counted like those of a draft pass."""
         return (self._session.reads(positions[0]) + self._session.weights).target
 
-    def wants_plain(self, rows: int) -> bool:
+    def wants_plain(self, rows: int, recent: int) -> bool:
         """Return False: byte counts are known in advance."""
         return False
 

@@ -66,8 +66,8 @@ class Recorder:
         """Write the replies to these prompts so far, beside plain decoding that repeats them."""
         replies = zip(prompts, list(self._texts), list(self._asked), strict=True)
         bodies = [
-            {"prompt": prompt, "reply": text.rounds, "plain": self._plain(*asked)}
-            for prompt, text, asked in replies
+            {"prompt": prompt, "reply": text.rounds, "plain": self._plain(*arguments)}
+            for prompt, text, arguments in replies
         ]
         write_file(path, recorded_page(title, bodies).html().encode())
 

@@ -96,8 +96,8 @@ def rejecting_rounds(
     engine.require_room(prompt, settings)
     engine.require_drafts(settings)
     passes = _Chains(engine, settings.draft_cache)
-    asked: dict[str, Any] = {"ends": ends, "table": engine.table, "scores": scores}
-    for emitted in decode(passes, prompt, settings, counters, **asked):
+    options: dict[str, Any] = {"ends": ends, "table": engine.table, "scores": scores}
+    for emitted in decode(passes, prompt, settings, counters, **options):
         for kind, seconds in passes.seconds.items():
             name = f"{kind}_seconds"
             setattr(counters, name, getattr(counters, name) + seconds)

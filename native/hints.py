@@ -33,8 +33,8 @@ def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     with contextlib.suppress(OSError):
         lines = [line.partition(":") for line in cpuinfo.read_text(errors="replace").splitlines()]
         for name in ("model name", "CPU part"):
-            if found := {value.strip() for key, _, value in lines if key.strip() == name}:
-                return " ".join(sorted(found))
+            if values := {value.strip() for key, _, value in lines if key.strip() == name}:
+                return " ".join(sorted(values))
     return platform.processor() or platform.machine()
 
 
@@ -49,8 +49,8 @@ def hint_path(*parts: object) -> Path | None:
 def read_hint(path: Path) -> dict[str, Any] | None:
     """Return the times in a file; None if it holds no credible ones."""
     try:
-        found = path.stat()
-        if found.st_uid != os.geteuid() or found.st_mode & 0o022 or found.st_size > _MAX_BYTES:
+        status = path.stat()
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022 or status.st_size > _MAX_BYTES:
             return None
         body = json.loads(path.read_text(encoding="utf-8"))
         return body if all(_is_credible(body[name]) for name in ("draft", "verify")) else None

@@ -262,8 +262,8 @@ class Passes(LoadedModel):
 
     def last_logits(self, first: int, rows: int) -> NDArray[np.float32]:
         """View rows of the last pass's logits [rows, vocabulary], valid until the next pass."""
-        found = self._library.cassandra_engine_logits(self._open())
-        return np.ctypeslib.as_array(found, (first + rows, self.config.vocabulary))[first:]
+        address = self._library.cassandra_engine_logits(self._open())
+        return np.ctypeslib.as_array(address, (first + rows, self.config.vocabulary))[first:]
 
     def keep(self, slot: int, position: int, path: Sequence[int]) -> None:
         """Keep the keys and values of a verification's nodes, those on ``path``."""

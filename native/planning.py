@@ -45,9 +45,9 @@ class Planning:
         if cache not in self._planners:
             costs, machine = MeasuredSeconds(cache, slope=_SLOPES.get(isa(), 1.0)), self._machine()
             path = hint_path(*machine, cache) if machine else None
-            found = read_hint(path) if path else None
-            if found:
-                costs.begin(found)
+            hint = read_hint(path) if path else None
+            if hint:
+                costs.begin(hint)
             self._planners[cache] = Planner(costs), path
         return self._planners[cache][0]
 

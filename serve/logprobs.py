@@ -17,7 +17,7 @@ _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a space in SentencePiece's tokens
 
 
 class TokenTexts:
-    """The texts and bytes of single tokens.
+    """Look up the texts and bytes of single tokens.
 
     ``tokenizer`` has a ``backend_tokenizer``; no other thread uses it at the same time.
     """
@@ -104,7 +104,7 @@ class Places:
         self._tokenizer, self._echo, self._count = tokenizer, echo, count
         self._tokens: list[int] = []
         self._text = self._begin(0)
-        self._length = len(echo)  # of the text so far
+        self._length = len(echo)  # characters of the text so far
 
     def _begin(self, before: int) -> DecodedText:
         self._before, self._tokens = before, []

@@ -124,8 +124,8 @@ class ToolFields(BaseModel):
         choice = self.tool_choice
         if isinstance(choice, NamedTool):
             name = choice.function.name
-            found = [tool for tool in self.tools if tool.function.name == name]
-            return found or _refuse_choice(f"must name one of the tools, not {name!r}")
+            named = [tool for tool in self.tools if tool.function.name == name]
+            return named or _refuse_choice(f"must name one of the tools, not {name!r}")
         if choice == "required" and not self.tools:
             return _refuse_choice("must be given with tools, not 'required' without any")
         return [] if choice == "none" else self.tools
@@ -167,8 +167,8 @@ class Plan:
         """
         for call in calls:
             if call.name in self.calls:
-                found = mismatch(self.calls[call.name], call.arguments)
-                _require_match(found, f"the call of {call.name}", "tools")
+                reason = mismatch(self.calls[call.name], call.arguments)
+                _require_match(reason, f"the call of {call.name}", "tools")
         if self.content is not None and not calls and finish_reason != "length":
             _require_match(mismatch(self.content, content), "the reply", "response_format")
 

@@ -79,7 +79,7 @@ class OwnPasses(SharedPasses):
         self._tokens: list[int] = []  # of the last pass
 
     def begin(self, context: Sequence[int]) -> int:
-        """Take the context of a round; how many tokens before its last one are not seen yet."""
+        """Set the context of a round; return the number of unseen tokens before its last one."""
         same = common_prefix(self._seen, context)
         self._context = context
         del self._seen[min(same, len(context) - 1) :]
@@ -227,7 +227,7 @@ class PassBytes:
         """Return the cost of one verification."""
         return self._prepared.verify_cost(positions[0], rows - 1).bytes
 
-    def wants_plain(self, rows: int) -> bool:
+    def wants_plain(self, rows: int, recent: int) -> bool:
         """Return False: costs in bytes are known."""
         return False
 

@@ -76,8 +76,9 @@ class Ready:
 def prepare(sources: Sequence[Path], contenders: Sequence[Contender]) -> list[Ready]:
     """Prepare contenders for packed models with the same tokens.
 
-    All run on the first model, and the first that is Cassandra on each of the others. What does not
-    fit is refused before anything is prepared, and a method is prepared once for all its settings.
+    All run on the first model; the first Cassandra contender also runs on every other model. A
+    contender that does not fit its model is refused before any is prepared, and a method is
+    prepared once for all its settings.
     """
     views = [each for each in contenders if each.method.name == "cassandra"][:1]
     models = {source: load(source) for source in sources}

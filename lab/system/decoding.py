@@ -49,7 +49,7 @@ class Round:
 
     @property
     def seconds(self) -> float:
-        """Time of the round."""
+        """Seconds of all drafts and the verification."""
         return sum(draft.seconds for draft in self.drafts) + self.verification.seconds
 
     @property

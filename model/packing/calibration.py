@@ -165,8 +165,8 @@ def calibrate(
         told(0.0)
         squares = _gather(source, Path(folder), samples, progress, told)
     values = {name: np.sqrt(total).astype(np.float32) for name, total in squares.items()}
-    for name, found in values.items():
-        if not np.isfinite(found).all():
+    for name, norms in values.items():
+        if not np.isfinite(norms).all():
             raise CassandraError(f"calibration must give finite norms, and {name} has others")
     origin: dict[str, str | int] = {
         "model": Path(source.label).name,

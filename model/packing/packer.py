@@ -278,16 +278,16 @@ def _add_codebooks(
         return
     counts: dict[str, Counts] = defaultdict(lambda: np.zeros((2, 256), np.int64))
     with _bar("counting", tensors, progress) as bar:
-        found = (
+        counted = (
             workers.map(count_tensor, map(work.only, tensors))
             if workers.cluster
             else workers.map(count_piece, work.pieces(tensors))
         )
-        for name, some in found:
-            counts[name] += some
-            bar.update(int(some[1].sum()))
+        for name, piece_counts in counted:
+            counts[name] += piece_counts
+            bar.update(int(piece_counts[1].sum()))
     parts.set_codebooks(
-        {name: _codebooks(found, recipes[name].format) for name, found in counts.items()}
+        {name: _codebooks(counted, recipes[name].format) for name, counted in counts.items()}
     )
 
 

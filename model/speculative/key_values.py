@@ -42,7 +42,7 @@ class _Layer:
 
     target: Pair
     draft: Pair  # the same tensors if nothing is sealed
-    window: int | None = None  # of sliding attention
+    window: int | None = None  # positions of sliding attention; None: all
 
     def write(self, kind: int, place: int | slice, rows: torch.Tensor) -> None:
         """Write keys (kind 0) or values (1) at positions that are not sealed."""

@@ -64,10 +64,10 @@ class _Matrix:
         """``x`` [..., inputs] by the matrix, [..., outputs]."""
         if not self._ordered:
             return linear(x, self._values)
-        found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
+        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
             x, self._values, None, "none", [], ""
         )
-        return found
+        return product
 
 
 @functools.cache

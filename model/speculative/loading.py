@@ -70,5 +70,5 @@ def weights_in_memory(network: Any) -> Iterator[tuple[str, NDArray[np.uint8]]]:
 
 
 def _bytes_of(tensor: torch.Tensor) -> NDArray[np.uint8]:
-    found: NDArray[np.uint8] = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return found
+    octets: NDArray[np.uint8] = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return octets

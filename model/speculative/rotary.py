@@ -48,8 +48,8 @@ def fix_angles(network: Any, context: int | None) -> Reach:
 
 def fixed_angles(network: Any) -> list[Attributes]:
     """Return the choices of :func:`fix_angles`; empty for other networks."""
-    found: list[Attributes] = getattr(network, "cassandra_angles", [])
-    return found
+    angles: list[Attributes] = getattr(network, "cassandra_angles", [])
+    return angles
 
 
 def _angles(config: Any, layer_type: str, kind: str, reach: Reach) -> torch.Tensor:

@@ -47,8 +47,8 @@ class KeyValueFormat:
     block: int = 32  # positions in a block, in the order channel a multiple of the format's group
     segment: int = _SEGMENT_MAX  # most values in a segment: the heads that go into one
     lag: int | None = None  # positions after a block that do not see it sealed; None: as needed
-    prune: float = 0.0  # fraction of each position, by magnitude, that the draft does without
-    order: Order = "channel"  # of the values within a block
+    prune: float = 0.0  # smallest fraction of each position that the draft reads as 0
+    order: Order = "channel"  # order of values within a block
     keep: int | None = None  # largest values of each vector (order token); None: all
     whole: bool = False  # the draft reads verification data, too: it sees what the target sees
 
@@ -230,8 +230,8 @@ class Sealer:
         """[layers, positions, heads, dimensions] of values in the order of the format."""
         layers, blocks, block, heads, size = shape
         group = self._format(heads, size).segment // (block * size)
-        found = unflatten(values, shape, self._kv.order, group)
-        return found.reshape(layers, blocks * block, heads, size)
+        rows = unflatten(values, shape, self._kv.order, group)
+        return rows.reshape(layers, blocks * block, heads, size)
 
 
 def _floats(patterns: Values) -> torch.Tensor:

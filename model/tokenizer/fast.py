@@ -83,10 +83,10 @@ class FastTokenizer:
         token = self.special_tokens_map.get(name)
         if token is None:
             return None
-        found: int | None = self.backend_tokenizer.token_to_id(token)
-        if found is None and name != "unk_token":
+        number: int | None = self.backend_tokenizer.token_to_id(token)
+        if number is None and name != "unk_token":
             return self.special_token_id("unk_token")
-        return found
+        return number
 
     @property
     def bos_token_id(self) -> int | None:

@@ -73,11 +73,11 @@ class ClaimedSlots(Protocol):
 class _Slot:
     """A running sequence."""
 
-    history: NDArray[np.int32]  # its tokens, [context + 1]
+    history: NDArray[np.int32]  # tokens that were read, [context + 1]
     stops: NDArray[np.int32]
-    gains: Gains | None  # of drafts with an adaptive gamma
-    known: int = 0  # tokens in the history
-    plan: Plan = PLAIN  # of the last round
+    gains: Gains | None  # what drafts gain; None: the gamma is fixed
+    known: int = 0  # length of the history
+    plan: Plan = PLAIN  # the last round's
 
     def read(self, tokens: Sequence[int]) -> None:
         """Append the tokens that are not in the history yet."""
@@ -166,13 +166,13 @@ class EngineRuntime:
         requests = (RoundRequest * len(parts))(*map(self._request, parts))
         results = (RoundResult * len(parts))()
         if any(part.needs_logits for part in parts):
-            found = self._in_stages(parts, requests, results)
+            round_results = self._in_stages(parts, requests, results)
         else:
             times = self._engine.run_round(requests, results, WHOLE)
             proposals = _proposals(results, times)
-            found = self._results(parts, proposals, results, times)
-        self._observe(parts, found)
-        return found
+            round_results = self._results(parts, proposals, results, times)
+        self._observe(parts, round_results)
+        return round_results
 
     def _plan(self, parts: Sequence[Part]) -> None:
         """Set the plan of each part's slot."""
@@ -235,17 +235,19 @@ class EngineRuntime:
     ) -> list[Result]:
         """Return the outcomes of all parts; those that need logits choose here."""
         rows = [part.count + len(each.nodes) for part, each in zip(parts, proposals, strict=True)]
-        found = []
+        round_results = []
         for part, proposal, result, own in zip(parts, proposals, results, rows, strict=True):
             seconds = times.verify_seconds * own / sum(rows)
             outcome = partial(Outcome, proposal=proposal, verify_seconds=seconds)
             try:
                 path, token = self._chosen(part, proposal, result)
             except CassandraError as error:  # a processor failed; the other sequences continue
-                found.append(Result(error=error))
+                round_results.append(Result(error=error))
             else:
-                found.append(Result(outcome=outcome(path=path), token=token, seconds=seconds))
-        return found
+                round_results.append(
+                    Result(outcome=outcome(path=path), token=token, seconds=seconds)
+                )
+        return round_results
 
     def _chosen(
         self, part: Part, proposal: Proposal, result: RoundResult

@@ -305,6 +305,6 @@ class StreamedFile:
 
     def figures(self) -> Figures:
         """Return bytes held, bytes per pass, and bytes and seconds of reading so far."""
-        found = Figures()
-        _library().cassandra_engine_stream_figures(self._handle, ctypes.byref(found))
-        return found
+        figures = Figures()
+        _library().cassandra_engine_stream_figures(self._handle, ctypes.byref(figures))
+        return figures

@@ -25,9 +25,10 @@ ALLOWED: dict[str, set[str]] = {
     "model": {"drafting", "golden", "native", "toolkit"},
     "verif": {"golden", "rtl", "toolkit"},
     "bench": {"drafting", "golden", "model", "native", "text", "toolkit"},
+    "api": {"drafting", "golden", "model", "native", "rtl", "synth", "text", "verif"},
     "commands": {
-        *("bench", "drafting", "golden", "model", "native", "rtl", "serve", "synth", "toolkit"),
-        *("text", "verif"),
+        *("api", "bench", "drafting", "golden", "model", "native", "rtl", "serve", "synth"),
+        *("text", "toolkit", "verif"),
     },
     "lab": {
         *("bench", "commands", "drafting", "golden", "model", "native", "rtl", "synth", "toolkit"),

@@ -55,7 +55,7 @@ class Grammar:
     """Compiled grammar (:class:`cassandra_spec.drafting.Processor`)."""
 
     text: GrammarText
-    matcher: Any  # of llguidance, at the start of a reply
+    matcher: Any  # an LLMatcher in its initial state
     tokens: Any  # the matcher's LLTokenizer
 
     def begin(self, prompt: Sequence[int]) -> GrammarState:

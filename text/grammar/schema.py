@@ -122,16 +122,16 @@ class _Preparing:
 
 def _target(root: Any, ref: str) -> Any:
     """Return the schema at a JSON pointer into ``root``; True if it has no schema there."""
-    found = root
+    schema = root
     for part in ref.removeprefix("#").split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-            found = found[int(name)]
-        elif isinstance(found, dict) and name in found:
-            found = found[name]
+        if isinstance(schema, list) and name.isdecimal() and int(name) < len(schema):
+            schema = schema[int(name)]
+        elif isinstance(schema, dict) and name in schema:
+            schema = schema[name]
         else:
             return True
-    return found if ref.startswith("#") else True
+    return schema if ref.startswith("#") else True
 
 
 # --- the part of a schema that cannot be compiled -------------------------------------------------
@@ -172,7 +172,7 @@ def _children(schema: Any) -> Iterator[tuple[str, Any]]:
 
 # --- values ---------------------------------------------------------------------------------------
 
-_NO, _MAYBE, _YES = 0, 1, 2  # and: min, or: max
+_NO, _MAYBE, _YES = 0, 1, 2  # verdicts; of all parts: min, of any: max
 _DEPTH, _STEPS = 64, 100_000
 
 
@@ -195,13 +195,13 @@ class _Checking:
         self._root, self._steps = root, 0
 
     def place(self, schema: Any, value: Any, path: str) -> str:
-        """Return the deepest place on which the verdict is no."""
+        """Return the keyword and path of the deepest mismatch, or an empty text."""
         self._steps = 0
         if self.verdict(schema, value) != _NO:
             return ""
         for child, part, below in _members(schema, value):
-            if found := self.place(part, child, f"{path}.{below}" if path else below):
-                return found
+            if mismatch_below := self.place(part, child, f"{path}.{below}" if path else below):
+                return mismatch_below
         keywords = schema if isinstance(schema, dict) else ()
         bad = (name for name in keywords if self._keyword(name, schema, value, 0) == _NO)
         keyword = next(bad, "false")
@@ -347,8 +347,8 @@ def _of_any(check: _Checking, schema: Any, value: Any, depth: int) -> Iterator[i
 
 
 def _of_one(check: _Checking, schema: Any, value: Any, depth: int) -> Iterator[int]:
-    found = [check.verdict(each, value, depth) for each in schema["oneOf"]]
-    yield _NO if found.count(_YES) > 1 else _MAYBE if _MAYBE in found else max(found)
+    verdicts = [check.verdict(each, value, depth) for each in schema["oneOf"]]
+    yield _NO if verdicts.count(_YES) > 1 else _MAYBE if _MAYBE in verdicts else max(verdicts)
 
 
 def _of_not(check: _Checking, schema: Any, value: Any, depth: int) -> Iterator[int]:
@@ -356,16 +356,16 @@ def _of_not(check: _Checking, schema: Any, value: Any, depth: int) -> Iterator[i
 
 
 def _of_if(check: _Checking, schema: Any, value: Any, depth: int) -> Iterator[int]:
-    told = check.verdict(schema["if"], value, depth)
-    branch = schema.get("then", True) if told == _YES else schema.get("else", True)
-    yield _MAYBE if told == _MAYBE else check.verdict(branch, value, depth)
+    condition = check.verdict(schema["if"], value, depth)
+    branch = schema.get("then", True) if condition == _YES else schema.get("else", True)
+    yield _MAYBE if condition == _MAYBE else check.verdict(branch, value, depth)
 
 
 def _of_contains(check: _Checking, schema: Any, value: Any, depth: int) -> Iterator[int]:
     if isinstance(value, list):
-        found = [check.verdict(schema["contains"], each, depth) for each in value]
+        verdicts = [check.verdict(schema["contains"], each, depth) for each in value]
         least, most = schema.get("minContains", 1), schema.get("maxContains", len(value))
-        sure, possible = found.count(_YES), len(found) - found.count(_NO)
+        sure, possible = verdicts.count(_YES), len(verdicts) - verdicts.count(_NO)
         yield _NO if possible < least or sure > most else _YES
 
 

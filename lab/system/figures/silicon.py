@@ -31,7 +31,7 @@ class Synthesis:
     gates: float  # gate equivalents of the netlist that was timed
     flip_flops: int  # number of flip-flops
     energy: float | None  # J of a cycle, without leakage; None in a report without power
-    activity: str  # the activity that the energy is of
+    activity: str  # switching activity at which the energy was measured
     library: str  # the library's name
     values: Mapping[str, float]  # J of a value on real weights, of the worst scheme, by mode
     made: str  # date and tools
