@@ -74,7 +74,7 @@ test-exhaustive: $(STAMP) ## Run all tests, those of more sizes of the gateware 
 lint: verilog ## Check style and types, and every exported top with Verilator's -Wall.
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
-	.venv/bin/clang-format --dry-run -Werror $$(find bench native verif -name '*.cpp' -o -name '*.h') drivers/cassandra.c drivers/cassandra.h
+	.venv/bin/clang-format --dry-run -Werror $$(find lab native verif -name '*.cpp' -o -name '*.h') drivers/cassandra.c drivers/cassandra.h
 	$(PY) -m cassandra_spec.native.tools.lint
 	$(PY) -m mypy
 	$(PY) -m cassandra_spec.verif.tools.lint $(BUILD)/rtl
@@ -104,7 +104,7 @@ docs: $(STAMP) $(BUILD)/docs-env/.ready ## Write the documents as a site with se
 		--docformat google --output-directory $(BUILD)/docs/api $(MODULES)
 
 bench: $(STAMP) ## Print the speed of encoding and decoding, beside zstd -3 on the same bytes.
-	$(PY) -m cassandra_spec.bench.golden $(ARGS)
+	$(PY) -m cassandra_spec.lab.golden $(ARGS)
 
 native: $(STAMP) ## Compile the native library now instead of at first use (CXX=compiler).
 	$(PY) -m cassandra_spec.native
@@ -127,7 +127,7 @@ synth: $(STAMP) ## Report area and timing of decoder, encoder and DMA tops (Debi
 	$(PY) -m cassandra_spec.synth.report --dma --lanes 8 --out $(BUILD)/synth
 
 energy: $(STAMP) ## Report the energy of a decoded value, from the netlist's activity on real weights (the same packages).
-	$(PY) -m cassandra_spec.bench.gateware.energy --out $(BUILD)/energy $(ARGS)
+	$(PY) -m cassandra_spec.lab.gateware.energy --out $(BUILD)/energy $(ARGS)
 
 fpga: $(STAMP) ## Place and route the decoder in an ECP5 (Debian: yosys; nextpnr gets an environment of its own).
 	$(PY) -m cassandra_spec.synth.fpga --out $(BUILD)/fpga --env $(BUILD)/fpga/env $(ARGS)

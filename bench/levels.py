@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cassandra_spec.bench.compare.questions import ALL, Conversation, Question
+from cassandra_spec.bench.questions import ALL, Conversation, Question
 from cassandra_spec.bench.study.acceptance import Interval, Ratio, bootstrap, speedup_ratio
 from cassandra_spec.drafting import (
     ADAPTIVE,

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from cassandra_spec.bench.compare.questions import Question
+from cassandra_spec.bench.questions import Question
 from cassandra_spec.drafting import (
     Acceptance,
     Counters,

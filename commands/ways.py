@@ -78,9 +78,10 @@ def _open_packed(
 ) -> Way:
     from cassandra_spec.bench.conform.local import Packed
 
-    backend, settings = stack.enter_context(generate_flags.open_backend(args))
-    about = [args.raw, *generate_flags.identity_of(args)]
-    return Packed(args.text, backend, settings, _vocabulary(args), about)
+    model = stack.enter_context(generate_flags.open_model(args))
+    settings = model.settings_of(**generate_flags.reply_options(args))
+    about = [args.raw, *generate_flags.identity_of(model)]
+    return Packed(args.text, model.backend, settings, _vocabulary(args), about)
 
 
 def _open_gguf(

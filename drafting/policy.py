@@ -64,8 +64,11 @@ class PassCosts(Protocol):
     def verify(self, positions: Sequence[int], rows: int) -> float:
         """Return the cost of one target pass."""
 
-    def wants_plain(self, rows: int) -> bool:
-        """Return True if the next round should be plain, to learn what it costs."""
+    def wants_plain(self, rows: int, recent: int) -> bool:
+        """Return True if the next round should be plain, to learn what it costs.
+
+        That is, if none of the last ``recent`` rounds had a plain pass over ``rows``.
+        """
 
     def observe(
         self,
@@ -344,9 +347,14 @@ class Planner:
     """
 
     HELD, CHANGED = 8, 0.05
+    OFTEN, SELDOM = 25, 100
+    """Rounds after which a plain pass is timed again. Several sequences whose drafts gain less than
+    ``LITTLE`` lose more by a price that is wrong than by a plain pass."""
+    LITTLE = 1.25
 
     def __init__(self, costs: PassCosts) -> None:
         self.costs = costs
+        self._gain = 1.0  # of the held plans, expected
         self.plans: dict[str, int] = {}
         self._held: list[Plan] = []
         self._for: tuple[Sequence[Gains], Others] = [], ALONE  # inputs of the held plans
@@ -361,7 +369,9 @@ class Planner:
     ) -> list[Plan]:
         """Return the plans of the next round; ``positions`` are those of the last tokens."""
         plans = [Plan()] * len(gains)
-        if others.rows or not self.costs.wants_plain(len(gains)):
+        often = len(gains) > 1 and self._gain < self.LITTLE
+        recent = self.OFTEN if often else self.SELDOM
+        if others.rows or not self.costs.wants_plain(len(gains), recent):
             held = self._joint(gains, positions, others)
             plans = [each.sometimes_filled(plan) for each, plan in zip(gains, held, strict=True)]
         for plan in plans:
@@ -377,6 +387,7 @@ class Planner:
             options = _JointPlan(gains, self._prices(gains, positions, others))
             options.improve()
             self._held = [options.plan(at) for at in range(len(gains))]
+            self._gain = options.gain
             chains = any(each.models for each in gains)  # without them, planning takes little time
             self._for, self._state, self._left = case, state, self.HELD if chains else 1
         self._left -= 1
@@ -446,6 +457,11 @@ class _JointPlan:
     def rate(self) -> float:
         """Expected tokens per cost."""
         return (self._prices.plain + float(self._tokens.sum())) / self._cost
+
+    @property
+    def gain(self) -> float:
+        """Expected tokens per cost over those of a plain pass."""
+        return self.rate * self._plain / (self._prices.plain + self._count)
 
     def improve(self) -> None:
         """Take better joint plans as long as there are any."""

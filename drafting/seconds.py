@@ -219,7 +219,6 @@ class MeasuredSeconds:
 
     SLOPE = 0.05
     DRAFT = 0.4  # relative to a verification of as many rows, until a draft pass is timed
-    PLAIN = 100  # rounds after which a plain pass is timed again
 
     def __init__(self, draft_cache: DraftCache | None = None, *, slope: float = SLOPE) -> None:
         self._cache = DraftCache(window=None) if draft_cache is None else draft_cache
@@ -253,9 +252,9 @@ class MeasuredSeconds:
             return 1 + self._slope * (rows - 1)
         return seconds
 
-    def wants_plain(self, rows: int) -> bool:
+    def wants_plain(self, rows: int, recent: int) -> bool:
         """Return True if a plain pass should be timed because no recent round had one."""
-        return self._verify.rounds > 0 and not self._verify.measured(rows, self.PLAIN)
+        return self._verify.rounds > 0 and not self._verify.measured(rows, recent)
 
     def observe(
         self,

@@ -124,7 +124,7 @@ class _ReadCosts:
         """Return the bytes of a verification pass, counted like those of a draft pass."""
         return (self._session.reads(positions[0]) + self._session.weights).target
 
-    def wants_plain(self, rows: int) -> bool:
+    def wants_plain(self, rows: int, recent: int) -> bool:
         """Return False: byte counts are known in advance."""
         return False
 

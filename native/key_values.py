@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.arrays import CheckedStructure
-
-CHUNK = 128
-"""Positions per chunk."""
+from cassandra_spec.native.limits import CHUNK
 
 GROUP_MIN = 16
 """Smallest group size that the engine's planes support."""

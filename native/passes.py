@@ -29,9 +29,6 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.arrays import int32, pointer
 from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.engine_binding import (
-    MAX_GAMMA,
-    NOT_FINITE,
-    PROMPT_ROWS,
     RoundRequest,
     RoundResult,
     RoundTimes,
@@ -39,8 +36,9 @@ from cassandra_spec.native.engine_binding import (
     pass_rows,
     table_orders,
 )
-from cassandra_spec.native.key_values import CHUNK, ChunkSealer
+from cassandra_spec.native.key_values import ChunkSealer
 from cassandra_spec.native.library import isa
+from cassandra_spec.native.limits import CHUNK, MAX_GAMMA, NOT_FINITE, PROMPT_ROWS
 from cassandra_spec.native.models.config import ModelConfig
 from cassandra_spec.native.models.loaded import LoadedModel, Tensor
 from cassandra_spec.native.planning import Planning

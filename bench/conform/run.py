@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from cassandra_spec.bench.compare.answers import Answers
-from cassandra_spec.bench.compare.questions import Question, ask_all
+from cassandra_spec.bench.answers import Answers
 from cassandra_spec.bench.conform.local import MAX_DRAFTED
 from cassandra_spec.bench.conform.replies import Difference, Reply, Way, first_difference
+from cassandra_spec.bench.questions import Question, ask_all
 from cassandra_spec.toolkit.tables import text_table
 
 

@@ -8,7 +8,7 @@ from cassandra_spec.bench.soak.cases import CHAINS, Answer, Case, Prompts, Run
 from cassandra_spec.drafting import Counters, DraftKind, Gamma, Levels
 from cassandra_spec.model.baking import open_table
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.native.engine_binding import MAX_GAMMA
+from cassandra_spec.native.limits import MAX_GAMMA
 
 POSITIONS = 8192
 """Length limit of prompt and reply together."""

@@ -7,7 +7,8 @@ import dataclasses
 from cassandra_spec.golden import CassandraError, Encoder, GoldenEncoder
 from cassandra_spec.golden.packed import Packer, Values
 from cassandra_spec.model.speculative.sealing import KeyValueFormat, Sealer
-from cassandra_spec.native.key_values import CHUNK, GROUP_MIN, SealedForm
+from cassandra_spec.native.key_values import GROUP_MIN, SealedForm
+from cassandra_spec.native.limits import CHUNK
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -31,8 +31,6 @@ from cassandra_spec.drafting import (
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.engine_binding import (
     DRAFT,
-    MAX_GAMMA,
-    PROMPT_ROWS,
     VERIFY,
     WHOLE,
     RoundRequest,
@@ -44,6 +42,7 @@ from cassandra_spec.native.engine_binding import (
     round_request,
     set_nodes,
 )
+from cassandra_spec.native.limits import MAX_GAMMA, PROMPT_ROWS
 from cassandra_spec.native.passes import Passes
 
 PROMPT_SHARE = 32

@@ -19,8 +19,9 @@ from cassandra_spec.golden.model_config import is_tied, read_config
 from cassandra_spec.native.arrays import int32, pointer
 from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.codec import NativeCodec
-from cassandra_spec.native.engine_binding import MAX_ROWS, engine_library, model_shapes
+from cassandra_spec.native.engine_binding import engine_library, model_shapes
 from cassandra_spec.native.forms import FORMS, TARGETS, Target, draft_form, target_form
+from cassandra_spec.native.limits import MAX_ROWS
 from cassandra_spec.native.models import streaming
 from cassandra_spec.native.models.config import (
     EMBEDDING,

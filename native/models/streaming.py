@@ -19,16 +19,14 @@ from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.golden.format import DIRECTORY_FIELDS
 from cassandra_spec.native.arrays import CheckedStructure, int32, pointer
 from cassandra_spec.native.codec import Params, codec_params
-from cassandra_spec.native.engine_binding import MAX_ROWS, PROMPT_ROWS, engine_library
+from cassandra_spec.native.engine_binding import engine_library
 from cassandra_spec.native.forms import FORMS, Target, draft_form, target_form
 from cassandra_spec.native.library import declare, require_done
+from cassandra_spec.native.limits import CHUNK, MAX_ROWS, PROMPT_ROWS
 from cassandra_spec.native.models.config import EMBEDDING, HEAD, ModelConfig
 
 CONTEXT = 2048
 """Default maximum positions with a memory limit: memory for all of them is reserved."""
-
-CHUNK = 128
-"""Positions per attention chunk (attention.h)."""
 
 READ_AHEAD = 8
 """Read-ahead buffers: some are read while others are used."""

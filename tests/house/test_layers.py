@@ -20,16 +20,18 @@ ALLOWED: dict[str, set[str]] = {
     "rtl": {"golden"},
     "native": {"drafting", "golden"},
     "serve": {"drafting", "golden", "toolkit"},
-    "system": {"toolkit"},
     "synth": {"golden", "rtl", "toolkit"},
     "model": {"drafting", "golden", "native", "toolkit"},
     "verif": {"golden", "rtl", "toolkit"},
-    "bench": {
-        *("drafting", "golden", "model", "native", "rtl", "synth", "system", "toolkit", "verif"),
-    },
+    "bench": {"drafting", "golden", "model", "native", "toolkit"},
+    "api": {"drafting", "golden", "model", "native", "rtl", "synth", "verif"},
     "commands": {
-        *("bench", "drafting", "golden", "model", "native", "rtl", "serve", "synth", "system"),
+        *("api", "bench", "drafting", "golden", "model", "native", "rtl", "serve", "synth"),
         *("toolkit", "verif"),
+    },
+    "lab": {
+        *("bench", "commands", "drafting", "golden", "model", "native", "rtl", "synth", "toolkit"),
+        "verif",
     },
 }
 # Additional imports of a part of a package.
@@ -42,7 +44,6 @@ OUTSIDE: dict[str, set[str]] = {
     "rtl": {"amaranth", "numpy"},
     "synth": {"amaranth", "numpy"},
     "verif": {"amaranth", "cocotb", "cocotb_test", "numpy"},
-    "system": {"numpy"},
     "native": {"numpy"},
     "serve": {"fastapi", "prometheus_client", "pydantic", "pydantic_core", "starlette", "uvicorn"},
     "model": {
@@ -168,6 +169,14 @@ def test_the_allowed_edges_have_no_cycle() -> None:
         left = {name: needs for name, needs in left.items() if name not in ready}
 
 
+def test_the_product_does_not_import_the_laboratory() -> None:
+    """One module finds the laboratory's commands by name; the wheel has no laboratory."""
+    assert not [layer for layer, needs in ALLOWED.items() if "lab" in needs]
+    product = [path for path, module in modules() if module.split(".")[1] != "lab"]
+    naming = [path for path in product if f"{PACKAGE}.lab" in path.read_text(encoding="utf-8")]
+    assert naming == [ROOT / "commands" / "checkout.py"]
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
     known = {module: path for path, module in modules()}
     graph: dict[str, set[str]] = {}
@@ -197,7 +206,7 @@ def test_no_top_level_package_escapes_the_table() -> None:
         ("synth.export", "from tests.house import test_layers"),
         ("synth.export", "from golden import Format"),
         ("golden.codec", "from ..rtl import decoder"),
-        ("system.device", "from cassandra_spec import golden"),
+        ("commands.arguments", "from cassandra_spec.lab import commands"),
         ("model.reply", "import cocotb"),
         ("native.codec", "import torch"),
     ],

@@ -16,11 +16,6 @@
 
 namespace cassandra {
 
-constexpr int MAX_ROWS = 16;           // maximum rows of a tree, and of logits in forward()
-constexpr int PROMPT_ROWS = kMaxRows;  // maximum rows of a pass
-constexpr int NOT_FINITE = -3;         // a logit is NaN or infinite, so no token is best
-static_assert(MAX_ROWS == 1 + MAX_NODES, "a tree and the token before it fill a pass");
-
 // Dimensions of a model. Fields, order and types must match native/engine_binding.py.
 struct ModelShape {
     int32_t layers;

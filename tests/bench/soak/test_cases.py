@@ -14,7 +14,7 @@ from cassandra_spec.bench.soak.answers import Answers
 from cassandra_spec.bench.soak.cases import RECIPES, Answer, with_plain
 from cassandra_spec.bench.soak.native_replies import CONTEXTS, DRAFTS, LEVELS
 from cassandra_spec.bench.soak.torch_replies import BF16, GAMMAS, PACKED
-from cassandra_spec.native.engine_binding import MAX_GAMMA
+from cassandra_spec.native.limits import MAX_GAMMA
 
 
 def test_every_scheme_meets_every_gamma_with_both_kinds_of_cache() -> None:

@@ -16,7 +16,7 @@ from cassandra_spec.bench.soak.native_replies import DRAFTS, POSITIONS
 from cassandra_spec.model.packing.packer import pack_model
 from cassandra_spec.model.weights.sources import open_source
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.native.engine_binding import MAX_GAMMA
+from cassandra_spec.native.limits import MAX_GAMMA
 from tests.model.speculative.conftest import RECIPE
 from tests.model.tiny import write_model
 from tests.toolkit.workers.on_cluster import killing, local_cluster
