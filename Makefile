@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test test-all test-exhaustive lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence soc soc-fpga formal axi-rules coverage soft-errors mutants mutate clients wheel clean
+.PHONY: help setup sim test test-all test-exhaustive lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga soc soc-fpga formal axi-rules coverage soft-errors mutants clients wheel clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -132,9 +132,6 @@ energy: $(STAMP) ## Report the energy of a decoded value, from the netlist's act
 fpga: $(STAMP) ## Place and route the decoder in an ECP5 (Debian: yosys; nextpnr gets an environment of its own).
 	$(PY) -m cassandra_spec.synth.fpga --out $(BUILD)/fpga --env $(BUILD)/fpga/env $(ARGS)
 
-equivalence: $(STAMP) ## Prove that mapped decoders compute what their Verilog says (the packages of `synth`, and cadical; ARGS="--lanes 8 --gated").
-	$(PY) -m cassandra_spec.synth.equivalence --out $(BUILD)/equivalence $(ARGS)
-
 soc: $(STAMP) ## Boot a LiteX SoC whose firmware uses decoder and encoder by DMA (Debian: gcc-riscv64-unknown-elf, picolibc-riscv64-unknown-elf, libevent-dev, libjson-c-dev; QUICK=1: fewer values).
 	$(PY) -m examples.soc.run --out $(BUILD)/soc $(if $(quick),--quick) $(ARGS)
 
@@ -155,9 +152,6 @@ soft-errors: $(STAMP) ## Change bits of registers in Verilated decoders and enco
 
 mutants: $(STAMP) ## Put faults into copies of the gateware and see what finds each (long; continues an interrupted run).
 	$(PY) -m cassandra_spec.verif.mutation --out $(BUILD)/mutation $(ARGS)
-
-mutate: $(STAMP) ## Draw faults with Yosys's mutate in decoder and encoder; run the payloads of the suites with each (20 minutes).
-	$(PY) -m cassandra_spec.verif.mutation.drawn --out $(BUILD)/mutation/drawn $(ARGS)
 
 clients: $(STAMP) ## Make an environment of other clients of the server, and run them (langchain-openai, litellm, lm-eval).
 	$(PYTHON) -m venv $(BUILD)/clients

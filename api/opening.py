@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
@@ -74,6 +75,11 @@ class Loading:
             if getattr(self, name) not in known:
                 listed = ", ".join(known)
                 raise CassandraError(f"{name} must be one of {listed}, not {getattr(self, name)!r}")
+        if self.codec == "rtl" and importlib.util.find_spec("cassandra_spec.verif") is None:
+            raise CassandraError(
+                "codec must be auto or golden where there is no checkout, which has the gateware's"
+                " simulation, not 'rtl'"
+            )
 
 
 def choose_backend(packed: Path, loading: Loading, gamma: Gamma) -> tuple[BackendName, str]:

@@ -36,8 +36,8 @@ from cassandra_spec.golden.format import Scheme
 
 if TYPE_CHECKING:
     from cassandra_spec.drafting import Backend, Generation, Prompt, Replies, Report, Score
-    from cassandra_spec.drafting.grammar import GrammarText
     from cassandra_spec.model.backends import CheckedBackend
+    from cassandra_spec.text.grammar import GrammarText
 
 Message = dict[str, Any]
 

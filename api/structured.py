@@ -12,7 +12,7 @@ from cassandra_spec.golden import CassandraError
 
 if TYPE_CHECKING:
     from cassandra_spec.drafting import Backend, Settings
-    from cassandra_spec.drafting.grammar import GrammarText
+    from cassandra_spec.text.grammar import GrammarText
 
 JsonSchema = Mapping[str, Any] | Path
 Grammar = str | Path
@@ -28,7 +28,7 @@ def grammar_text(
     A schema is a mapping or a file; a grammar is a text in Lark's syntax or a file NAME.lark or
     NAME.gbnf. Raises :class:`CassandraError`.
     """
-    from cassandra_spec.drafting.grammar import GrammarText
+    from cassandra_spec.text.grammar import GrammarText
 
     options = {"json_schema": json_schema, "grammar": grammar, "regex": regex}
     given = [name for name, value in options.items() if value is not None]
@@ -49,7 +49,7 @@ def grammar_text(
 
 def with_grammar(settings: Settings, text: GrammarText | None, backend: Backend) -> Settings:
     """Add a grammar to the settings of a backend's replies. Raises :class:`CassandraError`."""
-    from cassandra_spec.drafting.grammar import GrammarCompiler
+    from cassandra_spec.text.grammar import GrammarCompiler
 
     if text is None:
         return settings
@@ -59,7 +59,7 @@ def with_grammar(settings: Settings, text: GrammarText | None, backend: Backend)
 
 def _schema(schema: JsonSchema) -> str:
     """Return a schema without its notes; keywords that a grammar cannot enforce stay in it."""
-    from cassandra_spec.drafting.grammar import prepare
+    from cassandra_spec.text.grammar import prepare
 
     if isinstance(schema, Path):
         text, name = _read(schema), str(schema)
@@ -80,7 +80,7 @@ def _json(schema: Mapping[str, Any]) -> str:
 
 
 def _read(path: Path) -> str:
-    from cassandra_spec.drafting.grammar import MAX_BYTES
+    from cassandra_spec.text.grammar import MAX_BYTES
 
     with path.open("rb") as file:
         data = file.read(MAX_BYTES + 1)

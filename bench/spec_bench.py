@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from cassandra_spec.bench.answers import Answers
 from cassandra_spec.bench.decode.serve import timed
+from cassandra_spec.bench.equal import first_difference
 from cassandra_spec.bench.questions import Conversation, Question, ask_all
 from cassandra_spec.bench.study.acceptance import (
     ACCEPTANCE,
@@ -60,7 +61,7 @@ class Turn:
     @property
     def identical(self) -> bool:
         """Return whether the replies have the same tokens."""
-        return self.plain.tokens == self.drafted.tokens
+        return first_difference(self.plain.tokens, self.drafted.tokens) is None
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Turn:

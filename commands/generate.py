@@ -15,9 +15,9 @@ from cassandra_spec.commands.generate_flags import (
     open_model,
     reply_options,
 )
-from cassandra_spec.drafting.text import read_prompt
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model import flags as model_flags
+from cassandra_spec.text.reply import read_prompt
 from cassandra_spec.toolkit import flags
 
 if TYPE_CHECKING:

@@ -63,7 +63,7 @@ def add_spec_bench(subparsers: flags.Subparsers) -> None:
 
 
 def _spec_bench(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench import spec_bench
+    from cassandra_spec.bench import equal, spec_bench
     from cassandra_spec.bench.decode.report import check_outputs, save
     from cassandra_spec.bench.questions import read_questions
     from cassandra_spec.model.output import write_file
@@ -88,8 +88,7 @@ def _spec_bench(args: argparse.Namespace) -> int:
     if args.figure:
         write_file(args.figure, spec_bench.draw(found, title=title))
     differing = found[-1].turns - found[-1].identical
-    print(f"\n{'FAIL' if differing else 'PASS'}: {differing} replies differ from the plain ones")
-    return 1 if differing else 0 if asked == len(questions) else 130
+    return equal.report(differing, whole=asked == len(questions))
 
 
 def _draft_name(settings: Settings) -> str:

@@ -231,7 +231,7 @@ def _pack(args: argparse.Namespace) -> int:
     given = {name: getattr(args, name) for name in FIELDS}
     fields = {name: value for name, value in given.items() if value is not None}
     if args.recipe and args.preset:
-        raise CassandraError(f"preset must be in {args.recipe} or a flag, not both")
+        raise CassandraError(f"preset must be in {args.recipe} or given, not both")
     begun = time.monotonic()
     say = functools.partial(flags.say, args)
     outcome = pack(

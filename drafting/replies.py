@@ -12,8 +12,8 @@ from cassandra_spec.drafting.choice.chooser import Score
 from cassandra_spec.drafting.counters import Counters
 from cassandra_spec.drafting.report import Costs, Report
 from cassandra_spec.drafting.settings import Settings
-from cassandra_spec.drafting.text import Prompt, ReplyText, encode_prompt
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.text.reply import Prompt, ReplyText, encode_prompt
 
 _RESERVE = 1 << 22
 """Reserve of memory, freed when a reply fails, so that the error can be reported."""

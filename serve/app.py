@@ -21,8 +21,6 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from cassandra_spec.drafting import Prompt, Sampling, Settings, encode_prompt
-from cassandra_spec.drafting.grammar import Grammar, GrammarCompiler, GrammarText
-from cassandra_spec.drafting.text import encode_text, prompt_text, template_arguments
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.serve.answers import Answer
 from cassandra_spec.serve.errors import ApiError, busy
@@ -47,6 +45,8 @@ from cassandra_spec.serve.tool_calls import (
     schema_text,
     with_tools,
 )
+from cassandra_spec.text.grammar import Grammar, GrammarCompiler, GrammarText
+from cassandra_spec.text.reply import encode_text, prompt_text, template_arguments
 from cassandra_spec.toolkit.trace_page import live_page
 
 _Generation = ChatRequest | CompletionRequest

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from cassandra_spec.drafting import Score
-from cassandra_spec.drafting.text import DecodedText
 from cassandra_spec.serve.scheduler import Event
+from cassandra_spec.text.reply import DecodedText
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a space in SentencePiece's tokens

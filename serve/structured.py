@@ -8,7 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from cassandra_spec.drafting.grammar import (
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.serve.errors import ApiError
+from cassandra_spec.serve.messages import Replayed
+from cassandra_spec.serve.tool_calls import Call, CallFormat, calls_grammar, schema_text
+from cassandra_spec.text.grammar import (
     GrammarText,
     Prepared,
     Syntax,
@@ -16,10 +20,6 @@ from cassandra_spec.drafting.grammar import (
     mismatch,
     prepare,
 )
-from cassandra_spec.golden import CassandraError
-from cassandra_spec.serve.errors import ApiError
-from cassandra_spec.serve.messages import Replayed
-from cassandra_spec.serve.tool_calls import Call, CallFormat, calls_grammar, schema_text
 
 MAX_TOOLS = 128
 Choice = Literal["none", "auto", "required"]

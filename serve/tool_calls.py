@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cassandra_spec.drafting.grammar import JSON_STYLE
+from cassandra_spec.text.grammar import JSON_STYLE
 
 MARK, END_MARK = "<tool_call>", "</tool_call>"
 

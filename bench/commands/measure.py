@@ -119,7 +119,7 @@ def _add_levels(subparsers: flags.Subparsers) -> None:
 
 
 def _levels(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench import levels
+    from cassandra_spec.bench import equal, levels
     from cassandra_spec.bench.decode.report import save
     from cassandra_spec.bench.questions import ALL, read_questions
     from cassandra_spec.model.output import write_file
@@ -136,8 +136,7 @@ def _levels(args: argparse.Namespace) -> int:
     if args.figure:
         write_file(args.figure, levels.draw(found, title=f"Levels of drafting, {args.source}"))
     differing = sum(each.turns - each.identical for each in found if each.category == ALL)
-    print(f"\n{'FAIL' if differing else 'PASS'}: {differing} replies differ from the plain ones")
-    return 1 if differing else 0 if whole else 130
+    return equal.report(differing, whole=whole)
 
 
 def _add_kernels(subparsers: flags.Subparsers) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from cassandra_spec.bench import equal
 from cassandra_spec.bench.serving.requests import KINDS
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model import flags as model_flags
@@ -134,8 +135,7 @@ def _serving(args: argparse.Namespace) -> int:
         title = f"Servers under load, {args.source.name}, {args.threads} threads"
         write_file(args.figure, report.draw(found, title=title))
     differing = report.faults(found, contenders)
-    print(f"\n{'FAIL' if differing else 'PASS'}: {differing} replies differ from the plain ones")
-    return 1 if differing else 0 if whole else 130
+    return equal.report(differing, whole=whole)
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from cassandra_spec.drafting.choice.guide import guided
 from cassandra_spec.drafting.choice.processors import Logits
 from cassandra_spec.drafting.choice.sampling import (
     Picker,
@@ -19,11 +20,10 @@ from cassandra_spec.drafting.choice.sampling import (
     top_tokens,
     verify,
 )
-from cassandra_spec.drafting.grammar.guide import guided
-from cassandra_spec.drafting.grammar.state import GrammarState
 from cassandra_spec.drafting.proposal import Node, Proposal, child
 from cassandra_spec.drafting.settings import Settings
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.text.grammar.state import GrammarState
 
 
 @dataclasses.dataclass(frozen=True)

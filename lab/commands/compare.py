@@ -66,6 +66,7 @@ def register(subparsers: flags.Subparsers) -> None:
 
 
 def _compare(args: argparse.Namespace) -> int:
+    from cassandra_spec.bench import equal
     from cassandra_spec.bench.answers import ROOMS, Answers
     from cassandra_spec.bench.decode.report import check_outputs
     from cassandra_spec.bench.questions import ALL, read_questions
@@ -112,8 +113,8 @@ def _compare(args: argparse.Namespace) -> int:
             block=block,
         )
     differing = sum(each.looped - each.identical for each in found if each.category == ALL)
-    print(f"\n{'FAIL' if differing else 'PASS'}: {differing} replies differ from the plain ones")
-    return 1 if differing or refused else 0 if answered == len(questions) else 130
+    code = equal.report(differing, whole=answered == len(questions))
+    return 1 if refused else code
 
 
 def _alone(args: argparse.Namespace, ready: Sequence[Ready], questions: Sequence[Question]) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,8 @@ import pytest
 import cassandra_spec as cassandra
 from cassandra_spec.commands.__main__ import main
 from tests.model.tiny import write_model
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_model_is_packed_as_the_command_packs_it(tmp_path: Path) -> None:
@@ -23,6 +28,23 @@ def test_a_model_is_packed_as_the_command_packs_it(tmp_path: Path) -> None:
     one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in "ab")
     assert one == other
     assert outcome.bytes == len(one)
+
+
+def test_a_script_without_a_guard_packs_in_processes(tmp_path: Path) -> None:
+    write_model(tmp_path / "plain")
+    (tmp_path / "script.py").write_text(
+        "import cassandra_spec as cassandra\n"
+        "print('begun', flush=True)\n"
+        "work = cassandra.Work(jobs=2)\n"
+        "cassandra.pack('plain', 'packed', group_exponents='chosen', work=work)\n"
+    )
+    command = [sys.executable, "script.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert run.stdout == "begun\n"
+    assert (tmp_path / "packed" / "model.safetensors").is_file()
 
 
 @pytest.mark.parametrize(

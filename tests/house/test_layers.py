@@ -16,18 +16,19 @@ ROOT = Path(__file__).resolve().parents[2]
 ALLOWED: dict[str, set[str]] = {
     "golden": set(),
     "toolkit": {"golden"},
-    "drafting": {"golden"},
+    "text": {"golden"},
+    "drafting": {"golden", "text"},
     "rtl": {"golden"},
     "native": {"drafting", "golden"},
-    "serve": {"drafting", "golden", "toolkit"},
+    "serve": {"drafting", "golden", "text", "toolkit"},
     "synth": {"golden", "rtl", "toolkit"},
     "model": {"drafting", "golden", "native", "toolkit"},
     "verif": {"golden", "rtl", "toolkit"},
-    "bench": {"drafting", "golden", "model", "native", "toolkit"},
-    "api": {"drafting", "golden", "model", "native", "rtl", "synth", "verif"},
+    "bench": {"drafting", "golden", "model", "native", "text", "toolkit"},
+    "api": {"drafting", "golden", "model", "native", "rtl", "synth", "text", "verif"},
     "commands": {
         *("api", "bench", "drafting", "golden", "model", "native", "rtl", "serve", "synth"),
-        *("toolkit", "verif"),
+        *("text", "toolkit", "verif"),
     },
     "lab": {
         *("bench", "commands", "drafting", "golden", "model", "native", "rtl", "synth", "toolkit"),
@@ -40,6 +41,7 @@ ALLOWED_OF_PART: dict[str, set[str]] = {"verif.end_to_end": {"drafting", "model"
 OUTSIDE: dict[str, set[str]] = {
     "toolkit": set(),
     "drafting": {"numpy"},
+    "text": {"numpy"},
     "golden": {"numpy"},
     "rtl": {"amaranth", "numpy"},
     "synth": {"amaranth", "numpy"},
@@ -52,7 +54,7 @@ OUTSIDE: dict[str, set[str]] = {
 }
 OUTSIDE_OF_MODULE: dict[str, set[str]] = {
     "golden.file.reader": {"safetensors"},
-    "drafting.grammar.compiler": {"llguidance"},
+    "text.grammar.compiler": {"llguidance"},
     "serve.processors": {"numpy"},
     "native.tools.wheel_hook": {"hatchling"},
     "toolkit.plots": {"matplotlib"},

@@ -35,7 +35,6 @@ MORE = [
     "synth",
     "energy",
     "fpga",
-    "equivalence",
     "soc",
     "soc-fpga",
     "formal",
@@ -43,7 +42,6 @@ MORE = [
     "coverage",
     "soft-errors",
     "mutants",
-    "mutate",
     "clients",
 ]
 TARGETS = [*DAILY, *MORE]

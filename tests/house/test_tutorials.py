@@ -50,3 +50,21 @@ def test_the_engines_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert main(["pack", "tiny", "packed", "--quiet", "--jobs", "1"]) == 0
     for block in blocks:
         exec(compile(textwrap.dedent(block), str(PAGE), "exec"), {})
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/software/python.md", str(PAGE)])
+def test_python_of_the_door_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (PAGE.parents[2] / name).read_text(encoding="utf-8")
+    first = r"^    import cassandra_spec as cassandra\n(?:    .*\n|\n(?=    ))*"
+    [block] = re.findall(first, text, re.MULTILINE)
+    write_model(tmp_path / "tiny", max_position_embeddings=512)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CASSANDRA_HINTS", "0")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    if "pack(" not in block:
+        assert main(["pack", "tiny", "packed", "--quiet", "--jobs", "1"]) == 0
+    capsys.readouterr()
+    exec(compile(textwrap.dedent(block).replace("smollm2", "tiny"), name, "exec"), {})
+    assert capsys.readouterr().out.strip()

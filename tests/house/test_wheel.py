@@ -106,6 +106,7 @@ def test_the_wheel_has_the_product_s_commands(built: Path, tmp_path: Path) -> No
     assert unknown.stderr.count("\n") == 1
     refused = casspec("generate", str(tmp_path), "--prompt", "a", "--codec", "rtl")
     assert refused.returncode == 2
+    assert refused.stderr.startswith("casspec: error: codec must be auto or golden")
     assert refused.stderr.count("\n") == 1
 
 

@@ -14,9 +14,9 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
-from cassandra_spec.drafting.bounded import TextChild
-from cassandra_spec.drafting.grammar.state import GrammarState, one_line
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.text.bounded import TextChild
+from cassandra_spec.text.grammar.state import GrammarState, one_line
 
 Syntax = Literal["json_schema", "regex", "lark", "gbnf"]
 

@@ -1,7 +1,6 @@
-"""Batches for drawn faults: the payloads, patterns and broken input of the suites.
+"""Batches of decoder and encoder: the payloads, patterns and broken input of the suites.
 
-A batch has segments and the patterns of the ports. The first batches are short and kill most
-faults.
+A batch has segments and the patterns of the ports.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from cassandra_spec.golden.format import SCHEMES, Format
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.encode.types import EncoderConfig
-from cassandra_spec.verif.decoder.bulk import PORTS, Request, RtlCodec
+from cassandra_spec.verif.decoder.bulk import PORTS, Request
 from cassandra_spec.verif.decoder.faults import bad_ranks, cuts, faults, flip_bits, shortened
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs, with_long_book
 from cassandra_spec.verif.encoder import bulk as encoding
@@ -28,7 +27,7 @@ from cassandra_spec.verif.encoder.bench import (
     refused_behind_a_window,
     wide_fields,
 )
-from cassandra_spec.verif.encoder.bulk import Encoded, EncodeRequest, RtlEncoder
+from cassandra_spec.verif.encoder.bulk import EncodeRequest
 from cassandra_spec.verif.encoder.cases import KINDS as VALUE_KINDS
 from cassandra_spec.verif.encoder.cases import (
     codes,
@@ -41,7 +40,7 @@ from cassandra_spec.verif.encoder.cases import (
     halves,
     thresholds,
 )
-from cassandra_spec.verif.library.bulk import GatewareError, Traffic
+from cassandra_spec.verif.library.bulk import Traffic
 from cassandra_spec.verif.library.patterns import PATTERNS, Kind, Pattern
 from cassandra_spec.verif.library.payloads import KINDS
 from cassandra_spec.verif.library.payloads import directed as directed_payloads
@@ -59,28 +58,6 @@ class Batch:
     requests: Sequence[Any]
     traffic: Traffic
     orders: Sequence[Order] = ()  # encoder: the expected output
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Seen:
-    """The output of a batch, or its failure; and the cycles in which segments ended, for an encoder
-    with the number of busy cycles.
-    """
-
-    what: object
-    cycles: tuple[int, ...] = ()
-
-
-class Gateware(Protocol):
-    """A top in the bulk harness, with selectable faults."""
-
-    def choose(self, fault: int) -> None:
-        """Activate a fault, 0: none; registers are as at power-on."""
-        ...
-
-    def seen(self, batch: Batch) -> Seen:
-        """Return the complete output, or the failure of the run."""
-        ...
 
 
 def _traffic(rng: np.random.Generator, inputs: str, outputs: str, ports: Sequence[str]) -> Traffic:
@@ -225,55 +202,3 @@ def _encoder_batch(
         traffic=dataclasses.replace(traffic, **settings),
         orders=orders,
     )
-
-
-class FaultyDecoder:
-    """The decoder with selectable faults."""
-
-    def __init__(self, config: DecoderConfig, verilog: str) -> None:
-        self._new = functools.partial(RtlCodec, config, verilog=verilog)
-        self.choose(0)
-
-    def choose(self, fault: int) -> None:
-        """See :class:`Gateware`."""
-        self._codec = self._new()
-        self._codec.choose_fault(fault)
-
-    def seen(self, batch: Batch) -> Seen:
-        """See :class:`Gateware`."""
-        try:
-            result = self._codec.run(batch.requests, batch.traffic)
-        except (GatewareError, ValueError) as error:
-            return Seen(what=str(error))
-        told = tuple(each and (each.values, each.causes) for each in result.outcomes)
-        cycles = tuple(each.cycle for each in result.outcomes if each)
-        return Seen(what=(result.values.tobytes(), told), cycles=cycles)
-
-
-class FaultyEncoder:
-    """The encoder with selectable faults."""
-
-    def __init__(self, config: EncoderConfig, verilog: str) -> None:
-        self._new = functools.partial(RtlEncoder, config, verilog=verilog)
-        self.choose(0)
-
-    def choose(self, fault: int) -> None:
-        """See :class:`Gateware`."""
-        self._encoder = self._new()
-        self._encoder.choose_fault(fault)
-
-    def seen(self, batch: Batch) -> Seen:
-        """See :class:`Gateware`; the bytes of a segment that cannot be encoded do not count."""
-        try:
-            parts = self._encoder.run(batch.requests, batch.traffic)
-        except (GatewareError, ValueError) as error:
-            return Seen(what=str(error))
-        ends = tuple(part.cycle for part in parts)
-        return Seen(what=tuple(map(_told, parts)), cycles=(*ends, self._encoder.latest.busy))
-
-
-def _told(part: Encoded) -> tuple[object, ...]:
-    regions = (part.speculation.tobytes(), part.verification.tobytes())
-    useless = {"miss", "command"} & set(part.causes)
-    told = (part.causes, part.has_mask, part.saturated)
-    return told if useless else (*told, *regions)

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
-from cassandra_spec.drafting import bounded, text
-from cassandra_spec.drafting.bounded import TextChild
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.text import bounded, reply
+from cassandra_spec.text.bounded import TextChild
 
 LOOP = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}"
 
@@ -37,7 +37,7 @@ class Templated:
 
 def test_a_template_is_applied() -> None:
     tokenizer = Templated("<{{ messages[0]['content'] }}é>")
-    assert text.encode_prompt(tokenizer, "a" * 9) == [ord(one) for one in f"<{'a' * 9}é>"]
+    assert reply.encode_prompt(tokenizer, "a" * 9) == [ord(one) for one in f"<{'a' * 9}é>"]
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ def test_a_template_ends_at_a_limit(
     template: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "0.5 s" in message:
-        monkeypatch.setattr(text, "TEMPLATE_SECONDS", 0.5)
+        monkeypatch.setattr(reply, "TEMPLATE_SECONDS", 0.5)
     start = time.monotonic()
     with pytest.raises(CassandraError, match=message) as caught:
-        text.encode_prompt(Templated(template), "why?")
+        reply.encode_prompt(Templated(template), "why?")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
     assert time.monotonic() - start < 120
@@ -162,6 +162,6 @@ def open_files() -> str:
 
 def test_a_changed_template_is_the_one_that_is_applied() -> None:
     tokenizer = Templated("a")
-    assert text.encode_prompt(tokenizer, "") == [ord("a")]
+    assert reply.encode_prompt(tokenizer, "") == [ord("a")]
     tokenizer.chat_template = "b"
-    assert text.encode_prompt(tokenizer, "") == [ord("b")]
+    assert reply.encode_prompt(tokenizer, "") == [ord("b")]

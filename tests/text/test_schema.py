@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassandra_spec.drafting.grammar import (
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.text.grammar import (
     GrammarCompiler,
     GrammarText,
     locate,
     mismatch,
     prepare,
 )
-from cassandra_spec.golden import CassandraError
-from tests.drafting.byte_tokens import END, byte_tokenizer, ids
+from tests.text.byte_tokens import END, byte_tokenizer, ids
 
 TOKENIZER = byte_tokenizer()
 COMPILER = GrammarCompiler(TOKENIZER, frozenset({END}))

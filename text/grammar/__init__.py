@@ -1,6 +1,6 @@
 """Structured output: grammars that a reply must match, compiled by llguidance."""
 
-from cassandra_spec.drafting.grammar.compiler import (
+from cassandra_spec.text.grammar.compiler import (
     JSON_STYLE,
     MAX_BYTES,
     Grammar,
@@ -8,8 +8,8 @@ from cassandra_spec.drafting.grammar.compiler import (
     GrammarText,
     Syntax,
 )
-from cassandra_spec.drafting.grammar.schema import Prepared, locate, mismatch, prepare
-from cassandra_spec.drafting.grammar.state import GrammarState
+from cassandra_spec.text.grammar.schema import Prepared, locate, mismatch, prepare
+from cassandra_spec.text.grammar.state import GrammarState
 
 __all__ = [
     "JSON_STYLE",

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal, DecimalException
 from typing import Any
 
-from cassandra_spec.drafting.grammar.compiler import JSON_STYLE
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.text.grammar.compiler import JSON_STYLE
 
 FORMATS = frozenset(
     ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")

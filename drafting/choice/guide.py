@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cassandra_spec.drafting.grammar.state import GrammarState
 from cassandra_spec.drafting.proposal import GRAMMAR, ROOT, Node, Proposal
+from cassandra_spec.text.grammar.state import GrammarState
 
 FREE_NODES = 15
 """Maximum nodes of a proposal after forced tokens are appended."""

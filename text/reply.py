@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from cassandra_spec.drafting.bounded import TextChild
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.model_config import read_stop_tokens
+from cassandra_spec.text.bounded import TextChild
 
 TEMPLATE_SECONDS = 10.0
 TEMPLATE_BYTES = 1 << 20

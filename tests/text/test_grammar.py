@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassandra_spec.drafting.grammar import (
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.text.grammar import (
     MAX_BYTES,
     Grammar,
     GrammarCompiler,
@@ -19,8 +20,7 @@ from cassandra_spec.drafting.grammar import (
     Syntax,
     compiler,
 )
-from cassandra_spec.golden import CassandraError
-from tests.drafting.byte_tokens import END, byte_tokenizer, ids
+from tests.text.byte_tokens import END, byte_tokenizer, ids
 
 TOKENIZER = byte_tokenizer()
 COMPILER = GrammarCompiler(TOKENIZER, frozenset({END}))
