@@ -22,8 +22,8 @@ SOURCES = ("py", "cpp", "h", "v", "vlt", "toml", "txt", "json", "md")
 _WRITTEN = re.compile(
     r"^<!-- ([\w ]+?)(?:: begin.*)? -->$(.*?)^<!-- (?:/\1|\1: end) -->$", re.M | re.S
 )
-ROOMS = sorted(link.name for link in (ROOT / "cassandra_spec").iterdir() if link.is_symlink())
-ROOMS.remove("model")  # the name of a variable, and of model.safetensors
+LINKS = {link.name for link in (ROOT / "cassandra_spec").iterdir() if link.is_symlink()}
+ROOMS = sorted(LINKS - {"model", "text"})  # these are also variables and fields in documents
 FOLDERS = sorted(path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "build")
 
 
