@@ -13,15 +13,12 @@ from cassandra_spec.drafting import (
     Backend,
     Counters,
     Emitted,
-    Ends,
     Prompt,
     ReplyText,
-    Score,
     Sequences,
     Settings,
     Trace,
     TraceText,
-    never,
 )
 from cassandra_spec.model.output import write_file
 from cassandra_spec.toolkit.trace_page import recorded_page
@@ -101,13 +98,11 @@ class _Recorded:
         prompt: Sequence[int],
         settings: Settings,
         trace: Counters | None = None,
-        *,
-        ends: Ends = never,
-        scores: list[Score] | None = None,
+        **more: Any,
     ) -> int:
         """Start a sequence; ``trace`` counts its rounds instead of the shared counters."""
         own = Trace(costs=self._recorder.costs, total=self._total if trace is None else trace)
-        slot = self._inner.claim(prompt, settings, own, ends=ends, scores=scores)
+        slot = self._inner.claim(prompt, settings, own, **more)
         self._texts[slot] = self._recorder.begin(own, prompt, settings)
         return slot
 

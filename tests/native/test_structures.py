@@ -22,7 +22,7 @@ CPP_NAMES = {
     "Figures": "stream::Figures",
     "SealedFormStructure": "SealedForm",
 }
-MEMBERS = {"sinks": "view.sinks", "start": "view.start"}
+MEMBERS = {"sinks": "range.sinks", "start": "range.start"}
 """Members of a member, which the mirror has as fields of its own."""
 
 PRELUDE = """
