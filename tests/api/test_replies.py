@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import cassandra_spec as cassandra
 from cassandra_spec.api.opening import BackendName
+from cassandra_spec.api.structured import JsonSchema
 from cassandra_spec.commands.__main__ import main
 from cassandra_spec.native.engine_binding import engine_library
 from tests.model.byte_model import pack_byte_model
@@ -55,9 +57,10 @@ def test_a_reply_is_that_of_the_command(
 
 def test_drafts_change_no_reply(model: cassandra.Model) -> None:
     for temperature in (0, 1):
-        asked: cassandra.ReplyOptions = {"temperature": temperature, "seed": 3, "max_tokens": 24}
-        drafted = model.reply(PROMPTS[1], **asked)
-        plain = model.reply(PROMPTS[1], plain=True, **asked)
+        drafted, plain = (
+            model.reply(PROMPTS[1], temperature=temperature, seed=3, max_tokens=24, plain=plain)
+            for plain in (False, True)
+        )
         assert drafted.tokens == plain.tokens
         assert drafted.figures.drafted > plain.figures.drafted == 0
 
@@ -109,15 +112,12 @@ def test_a_stop_text_ends_a_reply(model: cassandra.Model) -> None:
 
 @pytest.mark.parametrize("backend", ["torch", "native"])
 def test_a_reply_can_be_restricted(bytes_model: Path, tmp_path: Path, backend: BackendName) -> None:
-    schema = {"type": "object", "properties": {"kind": {"enum": ["man", "dog"]}}}
+    schema: dict[str, Any] = {"type": "object", "properties": {"kind": {"enum": ["man", "dog"]}}}
     schema |= {"required": ["kind"], "additionalProperties": False}
     (tmp_path / "schema.json").write_text(json.dumps(schema))
     with cassandra.open(bytes_model, backend=backend, context=256) as model:
-        asked: list[cassandra.ReplyOptions] = [
-            {"json_schema": schema},
-            {"json_schema": tmp_path / "schema.json"},
-        ]
-        one, other = (model.reply("ab", max_tokens=80, **options) for options in asked)
+        forms: list[JsonSchema] = [schema, tmp_path / "schema.json"]
+        one, other = (model.reply("ab", max_tokens=80, json_schema=form) for form in forms)
         assert one.text == other.text
         assert json.loads(one.text)["kind"] in ("man", "dog")
         assert model.reply("ab", regex="x(ab|cd)").text in ("xab", "xcd")
