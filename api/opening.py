@@ -43,7 +43,7 @@ class KeyValues:
     group: int = 32  # values that share one exponent
     block: int = 32  # positions per block
     order: Literal["channel", "token"] = "channel"  # of the values in a block
-    keep: int | None = None  # read only so many values of each vector in drafts (order token)
+    keep: int | None = None  # values of each vector that drafts read (order token)
     prune: float = 0.0  # fraction of each position's values that the draft reads as 0
     whole: bool = False  # let the draft read all bits
 

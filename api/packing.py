@@ -27,7 +27,7 @@ def _fastest_codec() -> Packer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work:
-    """How a model is packed; the bytes do not depend on it."""
+    """Processes and progress of packing; the bytes do not depend on them."""
 
     jobs: int | None = None  # processes; None: one for each core
     cluster: str | None = None  # address of a Dask scheduler whose workers pack

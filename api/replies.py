@@ -48,13 +48,13 @@ class ReplyOptions(TypedDict, total=False):
     max_tokens: int  # length limit (128)
     stop: str | Sequence[str]  # end the reply at these texts, without them
     temperature: float  # 0: greedy, the default
-    top_k: int | None  # sample from so many most likely tokens
+    top_k: int | None  # sample from this number of top tokens
     top_p: float | None  # sample from the most likely tokens with this total probability
     min_p: float | None  # sample from tokens with this fraction of the top probability
     seed: int | None  # for repeatable sampled replies; None: a new one for each reply
     acceptance: Acceptance  # of drafted tokens, under sampling
     plain: bool  # decode with the target only
-    logprobs: int | None  # report each token's log-probability, and of so many top tokens
+    logprobs: int | None  # report log-probabilities: the token's, and of this number of top tokens
     json_schema: JsonSchema | None  # restrict the reply to JSON of this schema
     grammar: Grammar | None  # restrict it to a grammar: Lark's text, or a file
     regex: str | None  # restrict it to matches of a regular expression

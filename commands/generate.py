@@ -156,7 +156,7 @@ def _converse(chat: Chat) -> None:
 
 
 def _print_pieces(stream: Stream) -> None:
-    """Print a reply as it comes; after an interrupt, all that there is of it."""
+    """Print a reply as it comes; after an interrupt, the rest of its text."""
     printed = 0
     try:
         for piece in stream:

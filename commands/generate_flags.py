@@ -73,8 +73,8 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the backend and of the KV cache."""
     group = parser.add_argument_group("backend")
     text = (
-        "`native`: C++ engine on packed weights (needs a C++ compiler); `torch`: PyTorch on"
-        " decoded weights; `auto`: native if it supports the model and the flags"
+        "`native`: C++ engine (needs a C++ compiler); `torch`: PyTorch, slower;"
+        " `auto`: native if it supports the model and the flags"
     )
     flags.add_choice(group, "backend", (AUTO, "torch", "native"), text)
     text = (

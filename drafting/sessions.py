@@ -212,7 +212,7 @@ class SessionRuntime:
         return self._sessions[slot].stored()
 
     def share(self, waiting: Mapping[int, int]) -> tuple[dict[int, int], int]:
-        """Let each sequence have all the rows that it can use: passes are not shared."""
+        """Grant each sequence all the rows that it can use; passes are not shared."""
         return dict(waiting), MAX_POSITIONS
 
     def round(self, parts: Sequence[Part]) -> list[Result]:

@@ -85,7 +85,7 @@ class _Recorded:
 
     def __init__(self, recorder: Recorder, inner: Sequences, total: Counters | None) -> None:
         self._recorder, self._inner, self._total = recorder, inner, total
-        self._texts: dict[int, TraceText] = {}  # by slot
+        self._texts: dict[int, TraceText] = {}  # its rounds, by slot
         self.cached = inner.cached
 
     @property

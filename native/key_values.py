@@ -38,7 +38,7 @@ class SealedForm:
     """
 
     rule: DraftRule
-    dropped: int = 0  # bits
+    dropped: int = 0  # dropped low bits
     midpoint: bool = False  # value of the highest dropped bit
     by_token: bool = False  # groups run over a position's dimensions, not a channel
     group: int = 32  # values per group

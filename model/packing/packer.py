@@ -208,7 +208,7 @@ def _taken(results: Iterator[_Part], spec: PackedTensor, bar: tqdm[None]) -> Ite
 
 
 def _pack_parts(work: Work, parts: Parts, workers: Workers, progress: bool, codec: Packer) -> None:
-    """Pack what is not among the parts yet."""
+    """Pack the tensors that have no part yet."""
     missing = [tensor for tensor in work.tensors if tensor.name not in parts.done]
     _add_codebooks(work, parts, missing, workers, progress)
     done = _total(work.tensors) - _total(missing)

@@ -58,8 +58,8 @@ class Recipe:
     format: Format = dataclasses.field(default_factory=Format)
     prune: float = 0.0  # fraction of each output row that the draft reads as 0
     prune_scores: PruneScores = "wanda"  # scores that select the pruned values
-    group_exponents: GroupExponents = "largest"  # the others: for a closer draft (exact)
-    nonfinite: Nonfinite = "error"  # saturate: to the largest finite value (mx)
+    group_exponents: GroupExponents = "largest"  # others: a closer draft (exact)
+    nonfinite: Nonfinite = "error"  # "saturate": the largest finite value (mx)
 
     def __post_init__(self) -> None:
         check_prune(self.prune)

@@ -271,7 +271,7 @@ class CassandraForCausalLM:
         return ModelSession(self.network, self.mode, cache, self.costs.weights, self._rows)
 
     def _require_cache(self, positions: int, kv: KeyValueFormat | None) -> None:
-        """Refuse caches of more positions than there is memory for."""
+        """Raise if a cache of this many positions exceeds the available memory."""
         copies = _FLOAT32_PER_BF16 * (1 if kv is None else 2)
         require_memory(
             copies * positions * self.costs.position, f"a cache of {positions} positions"
@@ -330,7 +330,7 @@ class CassandraForCausalLM:
     def stream(
         self, prompt: Sequence[int], settings: Settings, counters: Counters
     ) -> Iterator[int]:
-        """Yield the tokens of a reply as they are emitted; as :meth:`rounds`."""
+        """Yield the tokens of a reply one by one; arguments are those of :meth:`rounds`."""
         for emitted in self.rounds(prompt, settings, counters):
             yield from emitted
 

@@ -30,7 +30,7 @@ def pack_layers(network: Any, packed: PackedFile, mode: Mode, products: Products
 
 
 def _linear_layers(network: Any) -> list[tuple[str, Any]]:
-    """Linear layers by name, those that are packed and the head among them."""
+    """Return all linear layers by name, packed or not, with the head."""
     return [
         (name, layer)
         for name, layer in network.named_modules()

@@ -29,9 +29,9 @@ class Behaviour:
 
     special_tokens: Mapping[str, str]  # bos_token, eos_token, ...
     chat_template: str | dict[str, str] | None
-    split_special_tokens: bool = False  # the names of special tokens in a text are text
+    split_special_tokens: bool = False  # True: encode names of special tokens as text
     clean_up_spaces: bool = False
-    clean_up_bpe: bool = False  # also with a BPE model, where spaces are part of the text
+    clean_up_bpe: bool = False  # also clean spaces of a BPE model
 
 
 class FastTokenizer:

@@ -39,7 +39,7 @@ Tensor = NDArray[np.uint16] | Packed
 Patterns = NDArray[np.uint16]
 
 STREAMED = "streamed"
-"""Used instead of a form: read from the file at each use."""
+"""Name in place of a form: the matrix is read from the file at each use."""
 
 _NOTHING = np.zeros(0, np.uint16)
 

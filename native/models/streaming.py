@@ -121,7 +121,7 @@ class _Stored:
         number, group = FORMS.index(form[0]), form[1]
         empty = 64 * threads  # minimum, of a thread without rows
         room = _library().cassandra_linear_room
-        patches = self.count // 4 if form[0] == "planes" else 0  # the most that it takes
+        patches = self.count // 4 if form[0] == "planes" else 0  # maximum bytes
         return patches + sum(room(number, group, *one) + empty for one in self.shapes)
 
 

@@ -1,4 +1,4 @@
-"""What the help of the commands shows first, and in whole."""
+"""The help of the commands: what stands first, and what --help-all adds."""
 
 from __future__ import annotations
 
