@@ -19,8 +19,8 @@ from cassandra_spec.drafting import (
     stop_tokens,
 )
 from cassandra_spec.model.pretrained import load_tokenizer
-from cassandra_spec.native.chains import rejecting_rounds
 from cassandra_spec.native.engine import Engine
+from cassandra_spec.native.rounds.chains import rejecting_rounds
 from cassandra_spec.toolkit.tables import text_table
 
 RULES: tuple[Acceptance, ...] = ("noise", "rejection")

@@ -25,7 +25,6 @@ from cassandra_spec.golden import CassandraError, Codec, Encoder
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.pretrained import load_tokenizer
-from cassandra_spec.native.chains import rejecting_rounds
 from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import engine_library
@@ -33,6 +32,7 @@ from cassandra_spec.native.forms import TARGETS, Target
 from cassandra_spec.native.key_values import ChunkSealer
 from cassandra_spec.native.library import isa
 from cassandra_spec.native.models.reading import read_model_config
+from cassandra_spec.native.rounds.chains import rejecting_rounds
 
 if TYPE_CHECKING:
     from cassandra_spec.model.speculative import KeyValueFormat

@@ -41,7 +41,7 @@ from cassandra_spec.native.library import isa
 from cassandra_spec.native.limits import CHUNK, MAX_GAMMA, NOT_FINITE, PROMPT_ROWS
 from cassandra_spec.native.models.config import ModelConfig
 from cassandra_spec.native.models.loaded import LoadedModel, Tensor
-from cassandra_spec.native.planning import Planning
+from cassandra_spec.native.rounds.planning import Planning
 
 WHOLE_CACHE = DraftCache(window=None)
 """Draft passes attend to all positions."""

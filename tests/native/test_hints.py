@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cassandra_spec.drafting import MeasuredSeconds
-from cassandra_spec.native.hints import hint_path, processor, read_hint, write_hint
+from cassandra_spec.native.rounds.hints import hint_path, processor, read_hint, write_hint
 from tests.drafting.test_policy import drafted
 
 CPUINFO = {

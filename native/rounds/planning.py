@@ -15,9 +15,9 @@ from cassandra_spec.drafting import (
     Planner,
     Settings,
 )
-from cassandra_spec.native.hints import hint_path, read_hint, write_hint
 from cassandra_spec.native.library import isa
 from cassandra_spec.native.limits import MAX_GAMMA
+from cassandra_spec.native.rounds.hints import hint_path, read_hint, write_hint
 
 ADAPTIVE_NODES = 7
 """Maximum nodes planned by an adaptive gamma, unless verifications are filled with more."""
