@@ -42,7 +42,7 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     )
     flags.add_switch(parser, "verify", text)
     add_drafts(parser)
-    _add_sampling(parser)
+    add_sampling(parser)
     _add_grammar(parser)
     add_backend(parser)
 
@@ -115,7 +115,8 @@ def _gamma(text: str) -> Gamma:
 _gamma.__name__ = "gamma"  # the name in argparse's errors
 
 
-def _add_sampling(parser: argparse.ArgumentParser) -> None:
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of sampling."""
     group = parser.add_argument_group("sampling")
     flags.add_number(group, "temperature", "sampling temperature; 0: greedy (default 0)", 0.0, "T")
     flags.add_count(group, "top-k", "sample from the N most likely tokens")

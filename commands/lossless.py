@@ -31,6 +31,7 @@ CONFORM_EPILOG = """\
 examples:
   casspec conform "packed plain" "packed draft=hybrid min-margin=0.75"
   casspec conform "packed backend=torch" "packed backend=native plain" --count 4
+  casspec conform "packed temperature=0.7 seed=1" "packed temperature=0.7 seed=1 plain"
   casspec conform http://127.0.0.1:8080/v1 http://127.0.0.1:8081/v1 --json report.json
   casspec conform "http://127.0.0.1:8000 model=mine key=VARIABLE" "packed plain"
   casspec conform "packed plain" "model.gguf python=bench/bin/python"

@@ -52,6 +52,7 @@ def _read(text: str, **shared: object) -> argparse.Namespace:
         generate_flags.add_drafts(parser)
         generate_flags.add_backend(parser)
         generate_flags.set_greedy(parser)
+        generate_flags.add_sampling(parser)
         parser.set_defaults(source=Path(what), open=_open_packed)
     found: argparse.Namespace = parser.parse_args([f"--{option}" for option in options])
     for name, value in {"text": text, **shared}.items():

@@ -46,7 +46,7 @@ _SHOWN = 20  # characters
 
 
 class Way(Protocol):
-    """One way to decode greedily."""
+    """One way to decode."""
 
     name: str
 
