@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -80,19 +81,21 @@ class Stream:
     """The text of a reply as it comes: an iterator of pieces.
 
     :attr:`reply` is the reply so far, whole at the end. Leaving the ``with`` block, or
-    :meth:`close`, ends the reply early.
+    :meth:`close`, ends the reply early. A model makes one reply at a time.
     """
 
-    def __init__(self, replies: Replies, prompt: Prompt) -> None:
-        self._replies, self._pieces, self._begun = replies, replies.pieces(prompt), False
+    def __init__(self, model: Model, replies: Replies, prompt: Prompt) -> None:
+        self._pieces = model.pieces(replies, prompt)
+        self._replies, self._begun = replies, False
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
-        """Return the next piece that is not empty. Raises :class:`CassandraError`."""
+        """Return the next piece. Raises :class:`CassandraError`."""
+        piece = next(self._pieces)
         self._begun = True
-        return next(filter(None, self._pieces))
+        return piece
 
     def __enter__(self) -> Stream:
         return self
@@ -102,9 +105,7 @@ class Stream:
 
     def close(self) -> None:
         """End the reply."""
-        close = getattr(self._pieces, "close", None)
-        if close is not None:
-            close()
+        self._pieces.close()
 
     @property
     def text(self) -> str:
@@ -166,7 +167,7 @@ class Chat:
         if self._last is not None:
             self._last.close()
         self._turns = self._fitting([*self._turns, {"role": "user", "content": message}])
-        self._last = _ChatStream(self.replies, self.messages, self._turns)
+        self._last = _ChatStream(self._model, self.replies, self.messages, self._turns)
         return self._last
 
     def _fitting(self, turns: list[Message]) -> list[Message]:
@@ -191,8 +192,10 @@ class _ChatStream(Stream):
     Without a piece of a reply, such as after an error, the user's message is taken back.
     """
 
-    def __init__(self, replies: Replies, prompt: Prompt, turns: list[Message]) -> None:
-        super().__init__(replies, prompt)
+    def __init__(
+        self, model: Model, replies: Replies, prompt: Prompt, turns: list[Message]
+    ) -> None:
+        super().__init__(model, replies, prompt)
         self._turns, self._text, self._open = turns, "", True
 
     def __next__(self) -> str:
@@ -237,7 +240,7 @@ class Model:
             target, self.target_reason = choose_target(packed, chosen, drafts=drafts)
             chosen = dataclasses.replace(chosen, native_target=target)
         self.packed, self.loading, self.settings = packed, chosen, settings
-        self._stack = ExitStack()
+        self._stack, self._free = ExitStack(), Lock()
         opened = BACKENDS[backend](packed, opening_of(packed, chosen), settings)
         self.backend = self._stack.enter_context(opened)
 
@@ -277,15 +280,33 @@ class Model:
         """
         asked = [with_system(prompt, options.get("system")) for prompt in prompts]
         replies = self.begin(**options)
-        if self.loading.batch > 1:
-            replies.run_together(asked, _ignore)
-        else:
-            replies.run(asked, _ignore)
+        with self._turn():
+            if self.loading.batch > 1:
+                replies.run_together(asked, _ignore)
+            else:
+                replies.run(asked, _ignore)
         return replies_of(replies.generation())
 
     def stream(self, prompt: Prompt, **options: Unpack[ReplyOptions]) -> Stream:
         """Begin the reply to a prompt; return its text as an iterator of pieces."""
-        return Stream(self.begin(**options), with_system(prompt, options.get("system")))
+        return Stream(self, self.begin(**options), with_system(prompt, options.get("system")))
+
+    def pieces(self, replies: Replies, prompt: Prompt) -> Generator[str, None, None]:
+        """Yield the pieces of a reply, during which the model makes no other."""
+        with self._turn():
+            yield from replies.pieces(prompt)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if not self._free.acquire(blocking=False):
+            raise CassandraError(
+                "a reply must begin after the end of the model's last one: read its stream to the"
+                " end, or close it"
+            )
+        try:
+            yield
+        finally:
+            self._free.release()
 
     def chat(self, **options: Unpack[ReplyOptions]) -> Chat:
         """Begin a conversation."""

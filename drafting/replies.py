@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from traceback import clear_frames
 from typing import Any, Protocol
@@ -171,8 +171,8 @@ class Replies:
         """Text of the last reply so far."""
         return self._begun[-1].text.text
 
-    def pieces(self, prompt: Prompt) -> Iterator[str]:
-        """Yield the new text of each round of a reply, then the rest of its text.
+    def pieces(self, prompt: Prompt) -> Generator[str, None, None]:
+        """Yield the new text of each round of a reply that has any, then the rest of its text.
 
         The chat template is used if the model has one. After an error or interrupt the rest of the
         text is in :meth:`generation`.
@@ -180,8 +180,10 @@ class Replies:
         reply, tokens = self._begin(prompt)
         with _freeing():
             for _ in self._rounds(reply, tokens):
-                yield reply.text.new()
-        yield reply.text.new(last=True)
+                if piece := reply.text.new():
+                    yield piece
+        if piece := reply.text.new(last=True):
+            yield piece
 
     def run(self, prompts: Iterable[Prompt], on_text: Callable[[int, str], object]) -> None:
         """Reply to each prompt separately, with the chat template if the model has one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,18 @@ def test_a_stream_that_is_left_ends_the_reply(model: cassandra.Model) -> None:
     assert len(stream.reply.tokens) < 200
     assert list(stream) == []
     assert len(model.reply(PROMPTS[0], max_tokens=5).tokens) == 5
+
+
+def test_a_model_makes_one_reply_at_a_time(model: cassandra.Model) -> None:
+    whole = model.reply(PROMPTS[0], max_tokens=12).text
+    stream = model.stream(PROMPTS[0], max_tokens=12)
+    pieces = [next(stream)]
+    for other in (model.stream(PROMPTS[1]).__next__, partial(model.reply, PROMPTS[1])):
+        with pytest.raises(cassandra.CassandraError, match="after the end of the model's last"):
+            other()
+    assert "".join([*pieces, *stream]) == whole
+    next(model.stream(PROMPTS[1]))  # and is dropped
+    assert model.reply(PROMPTS[0], max_tokens=12).text == whole
 
 
 def test_log_probabilities_belong_to_tokens(model: cassandra.Model) -> None:
