@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup sim test test-all test-exhaustive lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga equivalence soc soc-fpga formal axi-rules coverage soft-errors mutants mutate clients wheel clean
+.PHONY: help setup sim test test-all test-exhaustive lint verilog figures waves docs bench native sanitize fuzz soak regression synth energy fpga soc soc-fpga formal axi-rules coverage soft-errors mutants clients wheel clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -35,8 +35,14 @@ export AMARANTH_USE_YOSYS := builtin
 export HF_HUB_OFFLINE := 1
 export PYTHONUNBUFFERED := 1
 
+# The targets of every day, which `make help` lists first.
+DAILY := setup sim test test-all lint verilog docs native wheel clean
+
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' -v daily=" help $(DAILY) " '/^[a-z-]+:.*## / { \
+		line = sprintf("  make %-15s %s\n", $$1, $$2); \
+		if (index(daily, " " $$1 " ")) first = first line; else more = more line } \
+		END { printf "Every day:\n%sMore:\n%s", first, more }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP) ## Create .venv from the pinned requirements; nothing to do when it is current.
 
@@ -68,7 +74,7 @@ test-exhaustive: $(STAMP) ## Run all tests, those of more sizes of the gateware 
 lint: verilog ## Check style and types, and every exported top with Verilator's -Wall.
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
-	.venv/bin/clang-format --dry-run -Werror $$(find bench native verif -name '*.cpp' -o -name '*.h') drivers/cassandra.c drivers/cassandra.h
+	.venv/bin/clang-format --dry-run -Werror $$(find lab native verif -name '*.cpp' -o -name '*.h') drivers/cassandra.c drivers/cassandra.h
 	$(PY) -m cassandra_spec.native.tools.lint
 	$(PY) -m mypy
 	$(PY) -m cassandra_spec.verif.tools.lint $(BUILD)/rtl
@@ -98,7 +104,7 @@ docs: $(STAMP) $(BUILD)/docs-env/.ready ## Write the documents as a site with se
 		--docformat google --output-directory $(BUILD)/docs/api $(MODULES)
 
 bench: $(STAMP) ## Print the speed of encoding and decoding, beside zstd -3 on the same bytes.
-	$(PY) -m cassandra_spec.bench.golden $(ARGS)
+	$(PY) -m cassandra_spec.lab.golden $(ARGS)
 
 native: $(STAMP) ## Compile the native library now instead of at first use (CXX=compiler).
 	$(PY) -m cassandra_spec.native
@@ -121,13 +127,10 @@ synth: $(STAMP) ## Report area and timing of decoder, encoder and DMA tops (Debi
 	$(PY) -m cassandra_spec.synth.report --dma --lanes 8 --out $(BUILD)/synth
 
 energy: $(STAMP) ## Report the energy of a decoded value, from the netlist's activity on real weights (the same packages).
-	$(PY) -m cassandra_spec.bench.gateware.energy --out $(BUILD)/energy $(ARGS)
+	$(PY) -m cassandra_spec.lab.gateware.energy --out $(BUILD)/energy $(ARGS)
 
 fpga: $(STAMP) ## Place and route the decoder in an ECP5 (Debian: yosys; nextpnr gets an environment of its own).
 	$(PY) -m cassandra_spec.synth.fpga --out $(BUILD)/fpga --env $(BUILD)/fpga/env $(ARGS)
-
-equivalence: $(STAMP) ## Prove that mapped decoders compute what their Verilog says (the packages of `synth`, and cadical; ARGS="--lanes 8 --gated").
-	$(PY) -m cassandra_spec.synth.equivalence --out $(BUILD)/equivalence $(ARGS)
 
 soc: $(STAMP) ## Boot a LiteX SoC whose firmware uses decoder and encoder by DMA (Debian: gcc-riscv64-unknown-elf, picolibc-riscv64-unknown-elf, libevent-dev, libjson-c-dev; QUICK=1: fewer values).
 	$(PY) -m examples.soc.run --out $(BUILD)/soc $(if $(quick),--quick) $(ARGS)
@@ -149,9 +152,6 @@ soft-errors: $(STAMP) ## Change bits of registers in Verilated decoders and enco
 
 mutants: $(STAMP) ## Put faults into copies of the gateware and see what finds each (long; continues an interrupted run).
 	$(PY) -m cassandra_spec.verif.mutation --out $(BUILD)/mutation $(ARGS)
-
-mutate: $(STAMP) ## Draw faults with Yosys's mutate in decoder and encoder; run the payloads of the suites with each (20 minutes).
-	$(PY) -m cassandra_spec.verif.mutation.drawn --out $(BUILD)/mutation/drawn $(ARGS)
 
 clients: $(STAMP) ## Make an environment of other clients of the server, and run them (langchain-openai, litellm, lm-eval).
 	$(PYTHON) -m venv $(BUILD)/clients

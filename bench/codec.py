@@ -19,7 +19,7 @@ from cassandra_spec.toolkit.tables import text_table
 
 
 def dithered(values: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """BF16 patterns with noise below their steps: the low mantissa bits of trained weights."""
+    """Add uniform noise to quantised weights, which fills their low mantissa bits."""
     rng = np.random.default_rng(0)
     numbers = (values.astype(np.uint32) << 16).view(np.float32)
     noise = rng.uniform(-1 / 64, 1 / 64, values.size).astype(np.float32)

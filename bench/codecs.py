@@ -43,7 +43,7 @@ def codec_tasks(
     format: Format,
     kept: NDArray[np.bool_] | None,
 ) -> tuple[Packed, dict[str, Task]]:
-    """Packed values and the tasks of a row; its target is checked."""
+    """Return packed values and the tasks of a table's row; check their target once."""
     packed = codec.encode(values, format, kept=kept)
     if format.scheme != "mx" and not np.array_equal(codec.decode_target(packed), values):
         raise AssertionError(f"{name}: the target must be the original")

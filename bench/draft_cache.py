@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cassandra_spec.bench.compare.questions import Question
+from cassandra_spec.bench.questions import Question
 from cassandra_spec.drafting import DraftCache, encode_prompt
 from cassandra_spec.golden import CassandraError, Format
 from cassandra_spec.model.pretrained import load_tokenizer

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cassandra_spec.bench.compare.questions import ALL, Conversation, Question
+from cassandra_spec.bench.equal import first_difference
+from cassandra_spec.bench.questions import ALL, Conversation, Question
 from cassandra_spec.bench.study.acceptance import Interval, Ratio, bootstrap, speedup_ratio
 from cassandra_spec.drafting import (
     ADAPTIVE,
@@ -131,7 +132,8 @@ class Run:
                 replies[each] = self._reply(each, prompt)
             plain = next(tokens for each, (tokens, _) in replies.items() if each.name == PLAIN)
             for each, (tokens, counters) in replies.items():
-                yield Answer(question.category, each.name, tokens == plain, counters)
+                same = first_difference(tokens, plain) is None
+                yield Answer(question.category, each.name, same, counters)
             talk.reply(plain)
 
     def _reply(self, variant: Variant, prompt: Sequence[int]) -> tuple[list[int], Counters]:

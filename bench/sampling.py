@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from cassandra_spec.bench.compare.questions import Question
+from cassandra_spec.bench.questions import Question
 from cassandra_spec.drafting import (
     Acceptance,
     Counters,
@@ -19,8 +19,8 @@ from cassandra_spec.drafting import (
     stop_tokens,
 )
 from cassandra_spec.model.pretrained import load_tokenizer
-from cassandra_spec.native.chains import rejecting_rounds
 from cassandra_spec.native.engine import Engine
+from cassandra_spec.native.rounds.chains import rejecting_rounds
 from cassandra_spec.toolkit.tables import text_table
 
 RULES: tuple[Acceptance, ...] = ("noise", "rejection")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import cassandra_spec
-from cassandra_spec.bench.commands import compare, measure
+from cassandra_spec.bench.commands import measure
 from cassandra_spec.commands import (
     accuracy,
+    checkout,
     generate,
     lossless,
     own_text,
     pack,
     rtl,
     serve,
-    system,
     tune,
 )
 from cassandra_spec.toolkit.running import CommandParser
@@ -45,15 +45,21 @@ def build_parser() -> CommandParser:
         "--version", action="version", version=f"casspec {cassandra_spec.__version__}"
     )
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    pack.register(subparsers)
-    generate.register(subparsers)
+    # The commands of a user come first.
+    pack.add_pack(subparsers)
+    generate.add_generate(subparsers)
+    generate.add_chat(subparsers)
     serve.register(subparsers)
+    pack.add_inspect(subparsers)
+    rtl.register(subparsers)
+    pack.add_unpack(subparsers)
+    pack.add_calibrate(subparsers)
+    tune.register(subparsers)
     own_text.register(subparsers)
     accuracy.register(subparsers)
-    rtl.register(subparsers)
-    tune.register(subparsers)
-    measure.register(subparsers, lossless.add_spec_bench)
-    compare.register(subparsers)
     lossless.register(subparsers)
-    system.register(subparsers)
+    commands, benchmarks = checkout.lab_commands()
+    measure.register(subparsers, lossless.add_spec_bench, *benchmarks)
+    for register in commands:
+        register(subparsers)
     return parser

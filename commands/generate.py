@@ -5,23 +5,24 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from cassandra_spec.api.replies import with_system
 from cassandra_spec.commands.generate_figures import TextPrinter, print_figures, print_summary
 from cassandra_spec.commands.generate_flags import (
     BF16,
     add_generation,
-    open_backend,
+    open_model,
+    reply_options,
 )
-from cassandra_spec.drafting.text import read_prompt
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model import flags as model_flags
+from cassandra_spec.text.reply import read_prompt
 from cassandra_spec.toolkit import flags
 
 if TYPE_CHECKING:
-    from cassandra_spec.drafting import Generation, Prompt, Replies
-    from cassandra_spec.model.backends import CheckedBackend
+    from cassandra_spec.api.replies import Chat, Stream
+    from cassandra_spec.drafting import Generation
 
 GENERATE_EPILOG = """\
 examples:
@@ -58,8 +59,15 @@ Ctrl-C ends the conversation and prints some figures over all replies.
 """
 
 
-def register(subparsers: flags.Subparsers) -> None:
-    """Add the commands."""
+_FIRST = (
+    *("--system", "--max-tokens", "--stop", "--temperature", "--top-p", "--seed"),
+    *("--json-schema", "--plain", "--quiet"),
+)
+"""Flags that the short help of both commands shows."""
+
+
+def add_generate(subparsers: flags.Subparsers) -> None:
+    """Add ``casspec generate``."""
     text = "generate replies to prompts"
     parser = flags.add_command(subparsers, "generate", text, GENERATE_EPILOG, _generate)
     model_flags.add_packed(parser)
@@ -74,12 +82,18 @@ def register(subparsers: flags.Subparsers) -> None:
     text = "write an HTML page with the source of each token, beside plain decoding"
     flags.add_file(parser, "trace", text)
     add_generation(parser)
+    parser.show_first("--prompt", "--prompt-file", "--batch", "--json", "--trace", *_FIRST)
+
+
+def add_chat(subparsers: flags.Subparsers) -> None:
+    """Add ``casspec chat``."""
     text = "chat with a packed model"
     parser = flags.add_command(subparsers, "chat", text, CHAT_EPILOG, _chat)
     model_flags.add_packed(parser)
     parser.set_defaults(raw=False, json=False, batch=1)
     _add_figures(parser)
     add_generation(parser)
+    parser.show_first(*_FIRST)
 
 
 def _add_figures(parser: argparse.ArgumentParser) -> None:
@@ -89,15 +103,14 @@ def _add_figures(parser: argparse.ArgumentParser) -> None:
 
 def _generate(args: argparse.Namespace) -> int:
     """Run ``casspec generate``."""
-    from cassandra_spec.drafting import Replies
     from cassandra_spec.model.output import file_place
     from cassandra_spec.model.trace import Recorder
 
-    prompts = [_with_system(args, prompt) for prompt in _prompts(args)]
+    prompts = [with_system(prompt, args.system) for prompt in _prompts(args)]
     trace = args.trace and file_place(args.trace)
-    with open_backend(args) as (backend, settings):
-        recorder = Recorder(backend) if trace else None
-        replies = Replies(recorder or backend, settings, raw=args.raw)
+    with open_model(args) as model:
+        recorder = Recorder(model.backend) if trace else None
+        replies = model.begin(recorder, **reply_options(args))
         try:
             show = (lambda *_: None) if args.json else TextPrinter()
             if args.batch > 1:
@@ -114,63 +127,44 @@ def _generate(args: argparse.Namespace) -> int:
 
 def _chat(args: argparse.Namespace) -> int:
     """Run ``casspec chat``."""
-    from cassandra_spec.drafting import Replies
-
-    with open_backend(args) as (backend, settings):
-        replies = Replies(backend, settings)
+    with open_model(args) as model:
+        chat = model.chat(**reply_options(args))
         try:
-            turns = _turns(args, replies, _Room(backend, args.max_tokens))
-            replies.run(turns, lambda _, text: print(text, end="", flush=True))
+            _converse(chat)
         except KeyboardInterrupt as error:
             if type(error) is not KeyboardInterrupt:
                 raise  # terminated
-        if replies:
-            _print_outcome(replies.generation(), args)
+        if chat.replies:
+            _print_outcome(chat.replies.generation(), args)
     return 0
 
 
-def _turns(args: argparse.Namespace, replies: Replies, room: _Room) -> Iterator[Prompt]:
-    """Yield the conversation up to each message of the user, as much of it as fits."""
-    system = [{"role": "system", "content": args.system}] if args.system is not None else []
-    history: list[dict[str, str]] = []
+def _converse(chat: Chat) -> None:
+    """Answer each message of the user."""
     shown = "> " if sys.stdin.isatty() else ""
     while line := _message(shown):
-        kept = room.fit(system, [*history, {"role": "user", "content": line}])
-        if not kept:
+        dropped = chat.dropped
+        try:
+            stream = chat.stream(line)
+        except CassandraError as error:
+            _say(f"{error}: it is left out")
             continue
-        yield [*system, *kept]
-        history = [*kept, {"role": "assistant", "content": replies.last_text}]
+        if chat.dropped and not dropped:
+            _say("the context is full: the oldest turns are left out from now on")
+        _print_pieces(stream)
         print(flush=True)
 
 
-class _Room:
-    """Keeps a conversation within the model's context; says once that turns are dropped.
-
-    Raises :class:`CassandraError` if a reply of ``reply`` tokens leaves no room for a message.
-    """
-
-    def __init__(self, backend: CheckedBackend, reply: int) -> None:
-        if reply >= backend.positions:
-            most = f"below {backend.positions:,}, the positions of the context"
-            raise CassandraError(f"--max-tokens must be {most}, not {reply:,}")
-        self._tokenizer, self._room = backend.tokenizer, backend.positions - reply
-        self._said = False
-
-    def fit(self, system: list[dict[str, str]], turns: list[dict[str, str]]) -> list[Any]:
-        """Return the last turns that fit, the first by the user; none if the last is too long."""
-        from cassandra_spec.drafting import encode_prompt
-
-        kept = turns
-        while (size := len(encode_prompt(self._tokenizer, [*system, *kept]))) > self._room:
-            if len(kept) == 1:
-                most = f"must be at most {self._room} tokens with the system message, not {size}"
-                _say(f"the message {most}: it is left out")
-                return []
-            kept = kept[2:]
-        if len(kept) < len(turns) and not self._said:
-            self._said = True
-            _say("the context is full: the oldest turns are left out from now on")
-        return kept
+def _print_pieces(stream: Stream) -> None:
+    """Print a reply as it comes; after an interrupt, the rest of its text."""
+    printed = 0
+    try:
+        for piece in stream:
+            printed += len(piece)
+            print(piece, end="", flush=True)
+    except KeyboardInterrupt:
+        print(stream.text[printed:], end="", flush=True)
+        raise
 
 
 def _say(line: str) -> None:
@@ -194,13 +188,6 @@ def _prompts(args: argparse.Namespace) -> list[str]:
             raise CassandraError("--prompt must be given, or text on standard input")
         files = ["-"]
     return [*args.prompt, *map(read_prompt, files)]
-
-
-def _with_system(args: argparse.Namespace, prompt: str) -> Prompt:
-    """Put the system message of ``--system`` before a prompt."""
-    if args.system is None:
-        return prompt
-    return [{"role": "system", "content": args.system}, {"role": "user", "content": prompt}]
 
 
 def _print_outcome(outcome: Generation, args: argparse.Namespace) -> None:

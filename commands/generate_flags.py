@@ -7,37 +7,28 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import cast, get_args
 
-from cassandra_spec.commands.grammar_flags import add_grammar, grammar_of, with_grammar
+from cassandra_spec.api.opening import AUTO, KeyValues, Loading, choose_backend
+from cassandra_spec.api.replies import Model, ReplyOptions, reply_settings
 from cassandra_spec.drafting.settings import (
     ADAPTIVE,
     BEST_MARGIN,
     Acceptance,
     DraftKind,
     Gamma,
-    Sampling,
     Settings,
     default_margin,
 )
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.golden.format import SCHEMES, Format
+from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.model import flags as model_flags
 from cassandra_spec.model.flags import DRAFT_CACHE_FLAGS, LEVEL_FLAGS, VIEW_FLAGS
 from cassandra_spec.native.forms import TARGETS
 from cassandra_spec.toolkit import flags
 
-if TYPE_CHECKING:
-    from cassandra_spec.golden import Codec, Encoder
-    from cassandra_spec.model.backends import CheckedBackend, Opening
-    from cassandra_spec.model.speculative import KeyValueFormat
-
-AUTO, BF16 = "auto", "bf16"
-_MB = 10**6
-
-_SEGMENTS = {"golden": 1 << 16, "rtl": 1 << 14}
-"""Segment length limit for keys and values, in values; the gateware's encoder is built for it."""
+BF16 = "bf16"
+_GRAMMARS = ("json_schema", "grammar", "regex")
 
 
 def add_generation(parser: argparse.ArgumentParser) -> None:
@@ -51,8 +42,8 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     )
     flags.add_switch(parser, "verify", text)
     add_drafts(parser)
-    _add_sampling(parser)
-    add_grammar(parser)
+    add_sampling(parser)
+    _add_grammar(parser)
     add_backend(parser)
 
 
@@ -82,8 +73,8 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
     """Add the flags of the backend and of the KV cache."""
     group = parser.add_argument_group("backend")
     text = (
-        "`native`: C++ engine on packed weights (needs a C++ compiler); `torch`: PyTorch on"
-        " decoded weights; `auto`: native if it supports the model and the flags"
+        "`native`: C++ engine (needs a C++ compiler); `torch`: PyTorch, slower;"
+        " `auto`: native if it supports the model and the flags"
     )
     flags.add_choice(group, "backend", (AUTO, "torch", "native"), text)
     text = (
@@ -124,7 +115,8 @@ def _gamma(text: str) -> Gamma:
 _gamma.__name__ = "gamma"  # the name in argparse's errors
 
 
-def _add_sampling(parser: argparse.ArgumentParser) -> None:
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of sampling."""
     group = parser.add_argument_group("sampling")
     flags.add_number(group, "temperature", "sampling temperature; 0: greedy (default 0)", 0.0, "T")
     flags.add_count(group, "top-k", "sample from the N most likely tokens")
@@ -139,6 +131,14 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     flags.add_choice(group, "acceptance", get_args(Acceptance), text)
 
 
+def _add_grammar(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("structured output (docs/software/serving.md)")
+    flags.add_file(group, "json-schema", "restrict replies to JSON that matches the schema in FILE")
+    flags.add_file(group, "grammar", "restrict replies to the grammar in FILE (.lark or .gbnf)")
+    text = "restrict replies to matches of this regular expression"
+    group.add_argument("--regex", metavar="TEXT", help=text)
+
+
 def _add_kv(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("KV cache (docs/software/kv.md)")
     text = (
@@ -151,8 +151,8 @@ def _add_kv(parser: argparse.ArgumentParser) -> None:
     )
     text = "value of the low bits that the draft does not read"
     flags.add_choice(group, "kv-fill", ("zero", "midpoint"), text, "midpoint")
-    flags.add_count(group, "kv-group", "values that share one exponent", 32)
-    flags.add_count(group, "kv-block", "positions per block", 32)
+    flags.add_count(group, "kv-group", "values that share one exponent", KeyValues.group)
+    flags.add_count(group, "kv-block", "positions per block", KeyValues.block)
     text = "order of the values in a block"
     flags.add_choice(group, "kv-order", ("channel", "token"), text)
     text = "read only the N largest values of each vector in drafts (order token; default: all)"
@@ -194,86 +194,18 @@ def refuse_ignored(args: argparse.Namespace) -> None:
 # --- objects that the flags describe --------------------------------------------------------------
 
 
-def choose_backend(args: argparse.Namespace) -> str:
-    """Replace ``auto`` by a backend; return the reason, or nothing if the flag names one."""
-    from cassandra_spec.golden.model_config import read_config
-    from cassandra_spec.model.packing.packer import open_packed
-
-    read_config(args.source)
-    open_packed(args.source)
-    if args.backend != AUTO:
-        return ""
-    reason = _against_native(args)
-    args.backend = "torch" if reason else "native"
-    return reason or "the model, the machine and the flags allow it"
-
-
-def choose_target(args: argparse.Namespace) -> str:
-    """Replace ``auto`` by a native target; return the reason, or nothing if the flag names one."""
-    if args.native_target != AUTO:
-        return ""
-    if args.memory_limit is not None:
-        args.native_target = BF16
-        return "with --memory-limit the target may be read from the file, as BF16"
-    from cassandra_spec.model.backends import VERIFIED_ROWS, target_seconds
-
-    plain = args.plain or args.gamma == 0 or args.draft == "none"
-    rows = 1 if plain else VERIFIED_ROWS
-    seconds = target_seconds(args.source, args.threads, rows)
-    args.native_target = min(seconds, key=lambda form: seconds[form])
-    return ", ".join(
-        f"a pass over {rows} rows takes {1e3 * each:.1f} ms with {form}"
-        for form, each in seconds.items()
-    )
-
-
-def _against_native(args: argparse.Namespace) -> str:
-    """Return why the native backend cannot be used, or an empty string."""
-    from cassandra_spec.model.backends import native_obstacle
-    from cassandra_spec.native.engine_binding import MAX_GAMMA
-
-    if "--codec" in args.given:
-        return "--codec needs decoded weights"
-    if args.kv == "mx":
-        return "--kv mx rounds what the target reads"
-    if isinstance(args.gamma, int) and args.gamma > MAX_GAMMA:
-        return f"--gamma is above {MAX_GAMMA}"
-    return native_obstacle(args.source)
-
-
-@contextmanager
-def open_backend(args: argparse.Namespace) -> Iterator[tuple[CheckedBackend, Settings]]:
-    """Check a command's flags, then open the model; yield the backend and the settings."""
-    from cassandra_spec.model.backends import BACKENDS
-
-    reason = choose_backend(args)
-    refuse_ignored(args)
-    slow = bool(reason) and args.backend == "torch"
-    args.reasons = {} if slow else {"the native backend": reason}
-    args.reasons[f"the native target {args.native_target}"] = choose_target(args)
-    settings, grammar = settings_of(args), grammar_of(args)
-    with BACKENDS[args.backend](args.source, opening_of(args), settings) as backend:
-        if slow and not getattr(args, "quiet", False):
-            line = f"the torch backend was chosen, which is several times slower: {reason}"
-            print(f"casspec: {line}", file=sys.stderr, flush=True)
-        yield backend, with_grammar(settings, grammar, backend)
-        if args.verify:
-            backend.verify()
-
-
-def identity_of(args: argparse.Namespace) -> list[object]:
-    """Return, as JSON, all besides settings and prompts that replies and their times depend on."""
-    from cassandra_spec.model.packing.packer import open_packed
-
-    table = args.table and args.table.stat()
-    found = [open_packed(args.source).digest, args.backend, args.native_target, args.threads]
+def loading_of(args: argparse.Namespace) -> Loading:
+    """Return how the flags say that the model is loaded."""
+    names = ("backend", "codec", "native_target", "threads", "context", "memory_limit", "batch")
+    kv = None
     if args.kv != BF16:
-        found += [args.kv, *(getattr(args, f"kv_{name}") for name in _KV)]
-    return [*found, args.context, args.memory_limit, table and [table.st_size, table.st_mtime_ns]]
+        kv = KeyValues(scheme=args.kv, **{name: getattr(args, f"kv_{name}") for name in _KV})
+    given = {name: getattr(args, name) for name in names}
+    return Loading(table=args.table, kv=kv, verify=args.verify, **given)
 
 
-def settings_of(args: argparse.Namespace) -> Settings:
-    """Return the settings of replies; the backend must have been chosen."""
+def drafting_of(args: argparse.Namespace) -> Settings:
+    """Return the settings of drafts."""
     gamma = ADAPTIVE if args.gamma is None else args.gamma
     margin = default_margin(gamma) if args.min_margin is None else args.min_margin
     return Settings(
@@ -282,83 +214,42 @@ def settings_of(args: argparse.Namespace) -> Settings:
         min_margin=margin,
         levels=model_flags.levels_of(args),
         draft_cache=model_flags.draft_cache_of(args),
-        max_tokens=args.max_tokens or 1,  # without a limit (serve) each request has its own
-        stop_strings=tuple(args.stop),
-        sampling=Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p),
-        acceptance=args.acceptance,
-        seed=args.seed,
     )
 
 
-def opening_of(args: argparse.Namespace) -> Opening:
-    """Return the options with which the chosen backend opens the model."""
-    from cassandra_spec.model.backends import Opening
-
-    shared = {"table": args.table, "verify": args.verify, "context": args.context}
-    kv = _key_values(args)
-    if args.backend == "native":
-        from cassandra_spec.native.engine_binding import MAX_ROWS
-
-        if args.batch > MAX_ROWS:
-            raise CassandraError(f"--batch must be from 1 to {MAX_ROWS}, not {args.batch}")
-        limit = args.memory_limit and args.memory_limit * _MB
-        native = {"threads": args.threads, "sequences": args.batch, "memory_limit": limit}
-        return Opening(native_target=args.native_target, kv=kv, **native, **shared)
-    return Opening(kv=kv, codec=_codec(args), encoder=_encoder(args, kv), **shared)
+def reply_options(args: argparse.Namespace) -> ReplyOptions:
+    """Return the options of replies that the flags give."""
+    names = ("max_tokens", "stop", "temperature", "top_k", "top_p", "seed", "acceptance", "raw")
+    given = {name: getattr(args, name, None) for name in (*names, *_GRAMMARS, "system")}
+    options = {name: value for name, value in given.items() if value is not None}
+    return cast("ReplyOptions", options)
 
 
-def _hardware(source: Path) -> Format:
-    """Return the format fields of a decoder for a packed model and its KV cache."""
+@contextmanager
+def open_model(args: argparse.Namespace) -> Iterator[Model]:
+    """Check a command's flags, then open the model; replace ``auto`` among the flags."""
+    settings, loading = drafting_of(args), loading_of(args)
+    args.backend, reason = choose_backend(args.source, loading, settings.gamma)
+    refuse_ignored(args)
+    reply_settings(settings, **reply_options(args))  # refuses them before the model is read
+    slow = bool(reason) and args.backend == "torch"
+    with Model(args.source, dataclasses.replace(loading, backend=args.backend), settings) as model:
+        args.native_target = model.loading.native_target
+        args.reasons = {} if slow else {"the native backend": reason}
+        args.reasons[f"the native target {args.native_target}"] = model.target_reason
+        if slow and not getattr(args, "quiet", False):
+            line = f"the torch backend was chosen, which is several times slower: {reason}"
+            print(f"casspec: {line}", file=sys.stderr, flush=True)
+        yield model
+        if args.verify:
+            model.verify()
+
+
+def identity_of(model: Model) -> list[object]:
+    """Return, as JSON, all besides settings and prompts that replies and their times depend on."""
     from cassandra_spec.model.packing.packer import open_packed
 
-    names = ("codebook", "beat", "window", "superblock")
-    for tensor in open_packed(source).tensors.values():
-        return Format(**{name: getattr(tensor.format, name) for name in names})
-    return Format()
-
-
-def _key_values(args: argparse.Namespace) -> KeyValueFormat | None:
-    if args.kv == BF16:
-        return None
-    from cassandra_spec.model.speculative import KeyValueFormat  # takes seconds: torch
-
-    return KeyValueFormat(
-        format=dataclasses.replace(
-            _hardware(args.source),
-            scheme=args.kv,
-            truncated=args.kv_truncated,
-            fill=args.kv_fill,
-            group=args.kv_group,
-        ),
-        block=args.kv_block,
-        segment=_SEGMENTS["rtl" if args.codec == "rtl" else "golden"],
-        prune=args.kv_prune,
-        order=args.kv_order,
-        keep=args.kv_keep,
-        whole=args.kv_whole,
-    )
-
-
-def _encoder(args: argparse.Namespace, kv: KeyValueFormat | None) -> Encoder | None:
-    """Return the gateware's encoder for the format of the KV cache; None: golden's encoder."""
-    if args.codec != "rtl" or kv is None or kv.prune:
-        return None
-    from cassandra_spec.rtl.encode.types import EncoderConfig
-    from cassandra_spec.verif.encoder.bulk import RtlEncoder
-
-    return RtlEncoder(EncoderConfig.of(kv.format, schemes=SCHEMES))
-
-
-def _codec(args: argparse.Namespace) -> Codec | None:
-    """Return the codec of ``--codec``; None: golden's."""
-    if args.codec == "golden":
-        return None
-    if args.codec == AUTO:
-        from cassandra_spec.native.codec import fastest_codec
-
-        return fastest_codec()
-    from cassandra_spec.rtl.common.command import DecoderConfig
-    from cassandra_spec.verif.decoder.bulk import RtlCodec
-
-    config = DecoderConfig.of(_hardware(args.source), schemes=SCHEMES)
-    return RtlCodec(config, instances=2)
+    options = dataclasses.asdict(model.loading)
+    table = options.pop("table")
+    stamp = table and [(found := table.stat()).st_size, found.st_mtime_ns]
+    return [open_packed(model.packed).digest, options, stamp]

@@ -31,6 +31,7 @@ CONFORM_EPILOG = """\
 examples:
   casspec conform "packed plain" "packed draft=hybrid min-margin=0.75"
   casspec conform "packed backend=torch" "packed backend=native plain" --count 4
+  casspec conform "packed temperature=0.7 seed=1" "packed temperature=0.7 seed=1 plain"
   casspec conform http://127.0.0.1:8080/v1 http://127.0.0.1:8081/v1 --json report.json
   casspec conform "http://127.0.0.1:8000 model=mine key=VARIABLE" "packed plain"
   casspec conform "packed plain" "model.gguf python=bench/bin/python"
@@ -63,17 +64,17 @@ def add_spec_bench(subparsers: flags.Subparsers) -> None:
 
 
 def _spec_bench(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.compare import spec_bench
-    from cassandra_spec.bench.compare.questions import read_questions
+    from cassandra_spec.bench import equal, spec_bench
     from cassandra_spec.bench.decode.report import check_outputs, save
+    from cassandra_spec.bench.questions import read_questions
     from cassandra_spec.model.output import write_file
 
     questions = read_questions(args.questions, args.each)
     check_outputs(args.json, args.figure, document=args.document, block="spec-bench")
-    with generate_flags.open_backend(args) as (backend, settings):
-        run = spec_bench.Run(
-            backend, settings, about=generate_flags.identity_of(args), journal=args.journal
-        )
+    with generate_flags.open_model(args) as model:
+        settings = model.settings_of(**generate_flags.reply_options(args))
+        about = generate_flags.identity_of(model)
+        run = spec_bench.Run(model.backend, settings, about=about, journal=args.journal)
         asked = run.run(questions, partial(flags.say, args))
         if not asked:
             return 130
@@ -88,8 +89,7 @@ def _spec_bench(args: argparse.Namespace) -> int:
     if args.figure:
         write_file(args.figure, spec_bench.draw(found, title=title))
     differing = found[-1].turns - found[-1].identical
-    print(f"\n{'FAIL' if differing else 'PASS'}: {differing} replies differ from the plain ones")
-    return 1 if differing else 0 if asked == len(questions) else 130
+    return equal.report(differing, whole=asked == len(questions))
 
 
 def _draft_name(settings: Settings) -> str:
@@ -120,10 +120,10 @@ def register(subparsers: flags.Subparsers) -> None:
 def _conform(args: argparse.Namespace) -> int:
     import contextlib
 
-    from cassandra_spec.bench.compare.answers import Answers
-    from cassandra_spec.bench.compare.questions import Question, read_questions
+    from cassandra_spec.bench.answers import Answers
     from cassandra_spec.bench.conform.run import Run, lines
     from cassandra_spec.bench.decode.report import check_outputs
+    from cassandra_spec.bench.questions import Question, read_questions
     from cassandra_spec.bench.study.prompts import read_prompts
     from cassandra_spec.commands.ways import open_ways
     from cassandra_spec.model.output import write_json

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import functools
 import json
 import textwrap
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from cassandra_spec.golden import CassandraError, GoldenCodec, Packer
 from cassandra_spec.golden.format import SCHEMES, Fill, Format, PrunedExponent
 from cassandra_spec.golden.model_types import titles
 from cassandra_spec.model import flags as model_flags
 from cassandra_spec.toolkit import flags
-
-if TYPE_CHECKING:
-    from cassandra_spec.model.packing.calibration import Norms
-    from cassandra_spec.model.packing.plan import PackPlan, Recipe
-    from cassandra_spec.model.weights.sources import Source
 
 PACK_EPILOG = """\
 presets (other flags override a preset's fields; --scheme without --preset selects no preset):
@@ -109,13 +104,8 @@ _HARDWARE = ("segment", "codebook", "beat", "window", "lead", "superblock")
 """The fields for which a decoder is built."""
 
 
-def register(subparsers: flags.Subparsers) -> None:
-    """Add the commands."""
-    for add in (_add_pack, _add_calibrate, _add_unpack, _add_inspect):
-        add(subparsers)
-
-
-def _add_pack(subparsers: flags.Subparsers) -> None:
+def add_pack(subparsers: flags.Subparsers) -> None:
+    """Add ``casspec pack``."""
     text = "pack a model into a new directory"
     epilog = f"{PACK_EPILOG}\n{textwrap.fill(_SOURCES, 100)}"
     parser = flags.add_command(subparsers, "pack", text, epilog, _pack)
@@ -198,7 +188,8 @@ def _add_work(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     return group
 
 
-def _add_calibrate(subparsers: flags.Subparsers) -> None:
+def add_calibrate(subparsers: flags.Subparsers) -> None:
+    """Add ``casspec calibrate``."""
     text = "measure input norms of linear layers on a text, for pack"
     parser = flags.add_command(subparsers, "calibrate", text, CALIBRATE_EPILOG, _calibrate)
     parser.add_argument("source", metavar="SOURCE", help="model, as for pack")
@@ -209,7 +200,8 @@ def _add_calibrate(subparsers: flags.Subparsers) -> None:
     flags.add_quiet(parser)
 
 
-def _add_unpack(subparsers: flags.Subparsers) -> None:
+def add_unpack(subparsers: flags.Subparsers) -> None:
+    """Add ``casspec unpack``."""
     text = "write a packed model as BF16 safetensors"
     parser = flags.add_command(subparsers, "unpack", text, UNPACK_EPILOG, _unpack)
     model_flags.add_packed(parser)
@@ -218,7 +210,8 @@ def _add_unpack(subparsers: flags.Subparsers) -> None:
     _add_work(parser)
 
 
-def _add_inspect(subparsers: flags.Subparsers) -> None:
+def add_inspect(subparsers: flags.Subparsers) -> None:
+    """Add ``casspec inspect``."""
     text = "show size and bits per weight of a packed model"
     parser = flags.add_command(subparsers, "inspect", text, INSPECT_EPILOG, _inspect)
     parser.add_argument(
@@ -232,95 +225,45 @@ def _add_inspect(subparsers: flags.Subparsers) -> None:
 
 def _pack(args: argparse.Namespace) -> int:
     """Run ``casspec pack``."""
-    from cassandra_spec.model.packing.packer import pack_model
-    from cassandra_spec.model.weights.sources import open_source
-
-    plan = _plan(args)
-    source = open_source(args.source)
-    for note in source.notes:
-        flags.say(args, f"{source.label}: {note}")
-    for note in plan.notes(source):
-        flags.say(args, note)
-    norms = _norms(args, source, plan)
-    begun = time.monotonic()
-    outcome = pack_model(
-        source,
-        args.destination,
-        plan,
-        norms=norms,
-        jobs=args.jobs,
-        cluster=args.cluster,
-        progress=flags.shows_progress(args),
-        fresh=args.fresh,
-        codec=choose_codec(args),
-    )
-    if outcome.resumed:
-        flags.say(args, f"{outcome.resumed} tensors were there from an interrupted run")
-    if outcome.saturated:
-        flags.say(args, f"{outcome.saturated:,} values were not finite and are saturated")
-    plain = outcome.values * 2
-    bits = 8 * outcome.bytes / outcome.values
-    flags.say(
-        args,
-        f"{args.destination}: {outcome.values:,} values, {outcome.bytes:,} bytes,"
-        f" {bits:.2f} bits per value, {outcome.bytes / plain:.1%} of BF16,"
-        f" packed in {time.monotonic() - begun:.0f} s",
-    )
-    return 0
-
-
-def _plan(args: argparse.Namespace) -> PackPlan:
-    """Return the plan that the flags of ``pack`` or the recipe file describe."""
-    from cassandra_spec.golden.model_types import EMBEDDING
-    from cassandra_spec.model.packing.plan import FIELDS, PRESETS, Override, PackPlan, Recipe
+    from cassandra_spec.api.packing import Work, pack
+    from cassandra_spec.model.packing.plan import FIELDS
 
     given = {name: getattr(args, name) for name in FIELDS}
-    given = {name: value for name, value in given.items() if value is not None}
-    stated = [*(["preset"] if args.preset else []), *given]
-    if args.recipe and stated:
-        raise CassandraError(f"{stated[0]} must be in {args.recipe} or a flag, not both")
-    preset = args.preset or (None if args.scheme else "fast")
-    fields = {**PRESETS[preset], **given} if preset else given
-    plan = PackPlan.load(args.recipe) if args.recipe else PackPlan(default=Recipe.from_dict(fields))
-    kept = (Override(tensors=glob, keep=True) for glob in args.keep)
-    embedding = (Override(tensors=EMBEDDING, keep=False),) if args.pack_embedding else ()
-    return dataclasses.replace(plan, overrides=(*plan.overrides, *embedding, *kept))
-
-
-def _norms(args: argparse.Namespace, source: Source, plan: PackPlan) -> Norms | None:
-    """Return the norms of the inputs if a recipe needs them."""
-    recipes = [recipe for recipe in plan.recipes(source).values() if recipe.needs_norms]
-    if recipes:
-        return _measured(args, source, recipes)
-    if args.calibration:
-        flags.say(args, f"{args.calibration} is not used: nothing is pruned or weighted by it")
-    return None
-
-
-def _measured(args: argparse.Namespace, source: Source, recipes: Sequence[Recipe]) -> Norms:
-    """Return the norms of the inputs, and say what is measured, how long, and how to skip it."""
-    from cassandra_spec.model.packing.calibration import Calibration
-
-    ways = {
-        "--group-exponents chosen": any(each.group_exponents == "weighted" for each in recipes),
-        "--prune-scores magnitude": any(each.prune for each in recipes),
-    }
-    skip = " and ".join(flag for flag, needed in ways.items() if needed)
-    tokens = Calibration.samples * Calibration.length
-    text = args.calibration or "the bundled text"
-    what = f"the inputs of each layer over {tokens:,} tokens of {text}"
+    fields = {name: value for name, value in given.items() if value is not None}
+    if args.recipe and args.preset:
+        raise CassandraError(f"preset must be in {args.recipe} or given, not both")
     begun = time.monotonic()
-
-    def told(share: float) -> None:
-        if not share:
-            flags.say(args, f"measuring {what}, once (skip it with {skip})")
-        elif share < 1 and not flags.shows_progress(args):
-            left = (time.monotonic() - begun) * (1 - share) / share
-            flags.say(args, f"measuring: {share:.0%}, about {left:.0f} s left")
-
-    norms = model_flags.norms_of(source, args, told)
-    flags.say(args, f"norms of {len(norms.values)} tensors in {time.monotonic() - begun:.1f} s")
-    return norms
+    say = functools.partial(flags.say, args)
+    outcome = pack(
+        args.source,
+        args.destination,
+        preset=args.preset or (None if args.scheme else "fast"),
+        recipe=args.recipe,
+        calibration=args.calibration,
+        keep=args.keep,
+        pack_embedding=args.pack_embedding,
+        work=Work(
+            jobs=args.jobs,
+            cluster=args.cluster,
+            fresh=args.fresh,
+            progress=flags.shows_progress(args),
+            codec=functools.partial(choose_codec, args),
+            say=say,
+        ),
+        **fields,
+    )
+    if outcome.resumed:
+        say(f"{outcome.resumed} tensors were there from an interrupted run")
+    if outcome.saturated:
+        say(f"{outcome.saturated:,} values were not finite and are saturated")
+    plain = outcome.values * 2
+    bits = 8 * outcome.bytes / outcome.values
+    say(
+        f"{args.destination}: {outcome.values:,} values, {outcome.bytes:,} bytes,"
+        f" {bits:.2f} bits per value, {outcome.bytes / plain:.1%} of BF16,"
+        f" packed in {time.monotonic() - begun:.0f} s"
+    )
+    return 0
 
 
 def _calibrate(args: argparse.Namespace) -> int:

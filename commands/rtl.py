@@ -105,23 +105,20 @@ def register(subparsers: flags.Subparsers) -> None:
 
 def rtl(args: argparse.Namespace) -> int:
     """Run ``casspec rtl``."""
-    from cassandra_spec.rtl.common.command import DecoderConfig
-    from cassandra_spec.synth.export import DEFAULT_CONFIGS, PERIOD, Style, choose, export_all
+    from cassandra_spec.api.gateware import DECODER_FIELDS, export_gateware
 
-    shared = ("codebook", "target_rate", "coded", "window", "superblock")
-    fields = {name: getattr(args, name) for name in shared if getattr(args, name) is not None}
-    if args.truncated is not None:
-        fields["truncated"] = tuple(args.truncated)
-    fields["schemes"] = tuple(name for name in SCHEMES if name in args.schemes)
-    sizes = {name: getattr(args, name) for name in (*DMA_FLAGS, *ENCODER_FLAGS, "attributes")}
-    configs = [
-        choose(args.top, DecoderConfig(lanes=lanes, **fields), **sizes)
-        for lanes in dict.fromkeys(args.lanes)
-    ]
-    chosen = DEFAULT_CONFIGS if args.tested else configs
-    period = PERIOD if args.period is None else args.period
-    style = Style(reset=args.reset, initial=not args.no_initial)
-    made = export_all(args.destination, chosen, period=period, pages=not args.tested, style=style)
+    names = (*DECODER_FIELDS, *DMA_FLAGS, *ENCODER_FLAGS, "attributes")
+    given = {name: getattr(args, name) for name in names}
+    made = export_gateware(
+        args.destination,
+        None if args.tested else args.top,
+        lanes=args.lanes,
+        schemes=args.schemes,
+        period=args.period,
+        reset=args.reset,
+        initial=not args.no_initial,
+        **{name: value for name, value in given.items() if value is not None},
+    )
     for path in made:
         print(path)
     return 0

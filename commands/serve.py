@@ -12,6 +12,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cassandra_spec.api.opening import choose_backend
+from cassandra_spec.api.replies import Model
 from cassandra_spec.commands import generate_flags
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.model_config import read_config
@@ -20,8 +22,6 @@ from cassandra_spec.toolkit import flags
 from cassandra_spec.toolkit.running import INTERRUPTED, integer
 
 if TYPE_CHECKING:
-    from cassandra_spec.drafting import Settings
-    from cassandra_spec.model.backends import CheckedBackend
     from cassandra_spec.serve.app import Served
 
 KEY = "CASSPEC_API_KEY"
@@ -50,6 +50,11 @@ def register(subparsers: flags.Subparsers) -> None:
     generate_flags.add_drafts(parser)
     generate_flags.add_backend(parser)
     generate_flags.set_greedy(parser)
+    parser.show_first(
+        *("--host", "--port", "--api-key", "--name", "--slots", "--max-tokens", "--context"),
+        *("--default-temperature", "--draft", "--backend", "--native-target", "--threads"),
+        *("--memory-limit", "--quiet"),
+    )
 
 
 def _add_server(parser: argparse.ArgumentParser) -> None:
@@ -78,23 +83,24 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
 
 def _serve(args: argparse.Namespace) -> int:
     """Run ``casspec serve``."""
-    from cassandra_spec.model.backends import BACKENDS
     from cassandra_spec.serve.server import open_server
 
     begun = time.monotonic()
     if not args.api_key.isascii():
         raise CassandraError("--api-key must be of ASCII characters")
-    reason = generate_flags.choose_backend(args)
+    args.batch = args.slots
+    loading, settings = generate_flags.loading_of(args), generate_flags.drafting_of(args)
+    args.backend, reason = choose_backend(args.source, loading, settings.gamma)
     generate_flags.refuse_ignored(args)
     say = functools.partial(_say, args)
     say(f"loading {args.source}")
-    if target := generate_flags.choose_target(args):
-        say(f"the native target {args.native_target} was chosen: {target}")
-    settings = generate_flags.settings_of(args)
-    opening = dataclasses.replace(generate_flags.opening_of(args), sequences=args.slots)
-    with BACKENDS[args.backend](args.source, opening, settings) as backend:
-        served = _served(args, backend, settings)
-        with open_server(served, backend, args.host, args.port, waiting=args.queue) as server:
+    with Model(args.source, dataclasses.replace(loading, backend=args.backend), settings) as model:
+        if model.target_reason:
+            say(
+                f"the native target {model.loading.native_target} was chosen: {model.target_reason}"
+            )
+        served, waiting = _served(args, model), args.queue
+        with open_server(served, model.backend, args.host, args.port, waiting=waiting) as server:
             chosen = f": {reason}" if args.backend == "torch" and reason else ""
             limits = f"{served.context:,} positions, {args.slots} requests at once"
             say(
@@ -130,12 +136,12 @@ def _origins(origins: Sequence[str]) -> tuple[str, ...]:
     return tuple(origins)
 
 
-def _served(args: argparse.Namespace, backend: CheckedBackend, settings: Settings) -> Served:
+def _served(args: argparse.Namespace, model: Model) -> Served:
     from cassandra_spec.drafting import Sampling
     from cassandra_spec.model.packing.packer import open_packed
     from cassandra_spec.serve.app import Served
 
-    config, hosts = read_config(args.source), _hosts(args)
+    backend, config, hosts = model.backend, read_config(args.source), _hosts(args)
     Sampling(temperature=args.default_temperature)  # refuses what is out of range
     return Served(
         name=args.name or args.source.resolve().name,
@@ -144,7 +150,7 @@ def _served(args: argparse.Namespace, backend: CheckedBackend, settings: Setting
         tokenizer=copy.deepcopy(backend.tokenizer),
         vocabulary=int(config["vocab_size"]),
         context=backend.positions,
-        settings=dataclasses.replace(settings, stop_tokens=backend.stop_tokens()),
+        settings=dataclasses.replace(model.settings, stop_tokens=backend.stop_tokens()),
         temperature=args.default_temperature,
         max_tokens=args.max_tokens or backend.positions,
         log=functools.partial(_say, args),

@@ -52,6 +52,7 @@ def _read(text: str, **shared: object) -> argparse.Namespace:
         generate_flags.add_drafts(parser)
         generate_flags.add_backend(parser)
         generate_flags.set_greedy(parser)
+        generate_flags.add_sampling(parser)
         parser.set_defaults(source=Path(what), open=_open_packed)
     found: argparse.Namespace = parser.parse_args([f"--{option}" for option in options])
     for name, value in {"text": text, **shared}.items():
@@ -78,9 +79,10 @@ def _open_packed(
 ) -> Way:
     from cassandra_spec.bench.conform.local import Packed
 
-    backend, settings = stack.enter_context(generate_flags.open_backend(args))
-    about = [args.raw, *generate_flags.identity_of(args)]
-    return Packed(args.text, backend, settings, _vocabulary(args), about)
+    model = stack.enter_context(generate_flags.open_model(args))
+    settings = model.settings_of(**generate_flags.reply_options(args))
+    about = [args.raw, *generate_flags.identity_of(model)]
+    return Packed(args.text, model.backend, settings, _vocabulary(args), about)
 
 
 def _open_gguf(

@@ -88,7 +88,8 @@ from cassandra_spec.drafting.settings import (
     default_margin,
 )
 from cassandra_spec.drafting.table import NgramTable, TableOrder
-from cassandra_spec.drafting.text import (
+from cassandra_spec.drafting.trace import TARGET, Trace, TracedRound, TraceText
+from cassandra_spec.text.reply import (
     Prompt,
     ReplyText,
     Turn,
@@ -97,7 +98,6 @@ from cassandra_spec.drafting.text import (
     encode_text,
     stop_tokens,
 )
-from cassandra_spec.drafting.trace import TARGET, Trace, TracedRound, TraceText
 
 __all__ = [
     "ADAPTIVE",

@@ -65,7 +65,7 @@ class Result:
 
     outcome: Outcome = PLAIN
     token: int | None = None  # None: the sequence's prompt is not complete
-    seconds: float = 0.0  # of its share of the target pass
+    seconds: float = 0.0  # its share of the target pass
     error: CassandraError | None = None
 
 
@@ -227,7 +227,7 @@ class _Sequence:
     ) -> None:
         self.slot, self.cached, self.counters = slot, cached, counters
         self.tokens = list(map(int, prompt))  # prompt and reply
-        self.position = cached  # of the first pending token
+        self.position = cached  # position of the first pending token
         self._chooser, self._settings = chooser, chooser.settings
         self._begin, self._end = len(prompt), len(prompt) + chooser.settings.max_tokens
         self._ending = ends

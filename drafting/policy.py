@@ -64,8 +64,11 @@ class PassCosts(Protocol):
     def verify(self, positions: Sequence[int], rows: int) -> float:
         """Return the cost of one target pass."""
 
-    def wants_plain(self, rows: int) -> bool:
-        """Return True if the next round should be plain, to learn what it costs."""
+    def wants_plain(self, rows: int, recent: int) -> bool:
+        """Return True if the next round should be plain, to learn what it costs.
+
+        That is, if none of the last ``recent`` rounds had a plain pass over ``rows``.
+        """
 
     def observe(
         self,
@@ -344,12 +347,17 @@ class Planner:
     """
 
     HELD, CHANGED = 8, 0.05
+    OFTEN, SELDOM = 25, 100
+    """Rounds after which a plain pass is timed again. Several sequences whose drafts gain less than
+    ``LITTLE`` lose more by a price that is wrong than by a plain pass."""
+    LITTLE = 1.25
 
     def __init__(self, costs: PassCosts) -> None:
         self.costs = costs
+        self._gain = 1.0  # of the held plans, expected
         self.plans: dict[str, int] = {}
         self._held: list[Plan] = []
-        self._for: tuple[Sequence[Gains], Others] = [], ALONE  # what the held plans are of
+        self._for: tuple[Sequence[Gains], Others] = [], ALONE  # inputs of the held plans
         self._state = np.zeros(0)  # estimates and prices at that time
         self._left = 0  # rounds for which they hold
 
@@ -361,7 +369,9 @@ class Planner:
     ) -> list[Plan]:
         """Return the plans of the next round; ``positions`` are those of the last tokens."""
         plans = [Plan()] * len(gains)
-        if others.rows or not self.costs.wants_plain(len(gains)):
+        often = len(gains) > 1 and self._gain < self.LITTLE
+        recent = self.OFTEN if often else self.SELDOM
+        if others.rows or not self.costs.wants_plain(len(gains), recent):
             held = self._joint(gains, positions, others)
             plans = [each.sometimes_filled(plan) for each, plan in zip(gains, held, strict=True)]
         for plan in plans:
@@ -377,6 +387,7 @@ class Planner:
             options = _JointPlan(gains, self._prices(gains, positions, others))
             options.improve()
             self._held = [options.plan(at) for at in range(len(gains))]
+            self._gain = options.gain
             chains = any(each.models for each in gains)  # without them, planning takes little time
             self._for, self._state, self._left = case, state, self.HELD if chains else 1
         self._left -= 1
@@ -396,7 +407,7 @@ class Planner:
 
     def _prices(self, gains: Sequence[Gains], positions: Sequence[int], others: Others) -> _Prices:
         count, most = len(gains), max(each.max_nodes for each in gains)
-        points = most * min(count, 2)  # of one sequence: every number of rows
+        points = most * min(count, 2)  # a single sequence tries every number of rows
         first = others.rows + count
         rows = [first + round(at * count * most / points) for at in range(points + 1)]
         verify = np.array([self.costs.verify(positions, each) for each in rows])
@@ -417,7 +428,7 @@ class Planner:
 class _Prices:
     """Costs of the passes of a round."""
 
-    rows: _Floats  # of all sequences, at which a verification is priced
+    rows: _Floats  # verified rows of all sequences, at which prices are given
     verify: _Floats
     drafts: dict[int, tuple[float, float]]  # by low nodes: of a pass, and of each sequence in it
     beside: int  # rows of other sequences
@@ -447,6 +458,11 @@ class _JointPlan:
         """Expected tokens per cost."""
         return (self._prices.plain + float(self._tokens.sum())) / self._cost
 
+    @property
+    def gain(self) -> float:
+        """Expected tokens per cost over those of a plain pass."""
+        return self.rate * self._plain / (self._prices.plain + self._count)
+
     def improve(self) -> None:
         """Take better joint plans as long as there are any."""
         if any(each.models for each in self._gains):
@@ -459,7 +475,7 @@ class _JointPlan:
         return np.array([getattr(each, name).value for each in self._gains])
 
     def _estimate(self) -> None:
-        """Compute what every plan gains, and its nodes."""
+        """Compute the expected tokens and the nodes of every plan."""
         names = {"going_on": "continued", "accepted": "accepted", "accepted_last": "accepted_last"}
         values = {argument: self._values(name) for argument, name in names.items()}
         self._chains = chains = Chains(self._most, **values)
@@ -485,7 +501,7 @@ class _JointPlan:
         rate, others = self.rate, self._others()
         without = self._prices.verification(others + 1)[:, None, None]
         verifying = self._verifying(others, self._ends) - without
-        worth, found = rate * self._plain - self._count - self._prices.plain, None
+        worth, best_plan = rate * self._plain - self._count - self._prices.plain, None
         for low, (shared, own) in self._prices.drafts.items():
             passes = self._chains.passes(self._matched * (low > 0))
             spent = verifying + own * np.cumsum(passes, axis=-1)[:, None]
@@ -497,10 +513,10 @@ class _JointPlan:
             at = int(total.argmax())
             if total[at] > worth + 1e-9:
                 worth = float(total[at])
-                found = low, longest[:, at], net.argmax(axis=1), passes, float(joint[at])
-        if found is None:
+                best_plan = low, longest[:, at], net.argmax(axis=1), passes, float(joint[at])
+        if best_plan is None:
             return False
-        self._take(*found)
+        self._take(*best_plan)
         return True
 
     def _take(
@@ -583,8 +599,8 @@ class _JointPlan:
         others = self._prices.plain + float(self._tokens.sum()) - 1
         tokens = itertools.accumulate((place.value for place in gains.places), initial=1.0)
         worth = {
-            rows: (others + found) / (self._cost + float(verify[rows] - verify[0]))
-            for rows, found in enumerate(tokens)
+            rows: (others + gained) / (self._cost + float(verify[rows] - verify[0]))
+            for rows, gained in enumerate(tokens)
             if rows
         }
         return max(worth, key=lambda rows: worth[rows], default=0)

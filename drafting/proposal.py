@@ -60,7 +60,7 @@ class Proposal:
     """
 
     nodes: tuple[Node, ...] = ()
-    distributions: Probabilities | None = None  # of the nodes [nodes, vocabulary]
+    distributions: Probabilities | None = None  # drafts' distributions [nodes, vocabulary]
     passes: tuple[DraftPass, ...] = ()
     stopped: bool = False  # drafting stopped at a node with a margin below the minimum
 

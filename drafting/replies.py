@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from traceback import clear_frames
 from typing import Any, Protocol
 
@@ -11,8 +12,8 @@ from cassandra_spec.drafting.choice.chooser import Score
 from cassandra_spec.drafting.counters import Counters
 from cassandra_spec.drafting.report import Costs, Report
 from cassandra_spec.drafting.settings import Settings
-from cassandra_spec.drafting.text import Prompt, ReplyText, encode_prompt
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.text.reply import Prompt, ReplyText, encode_prompt
 
 _RESERVE = 1 << 22
 """Reserve of memory, freed when a reply fails, so that the error can be reported."""
@@ -115,13 +116,36 @@ class Generation:
 
     prompts: tuple[Prompt, ...]
     texts: tuple[str, ...]  # without special tokens, cut before a stop string
-    tokens: tuple[tuple[int, ...], ...]  # of each reply, including its final token
+    tokens: tuple[tuple[int, ...], ...]  # tokens of each reply, including its final one
     stop_reasons: tuple[str, ...]  # stop_token, stop_string, length or interrupted
+    scores: tuple[tuple[Score, ...], ...]  # of each reply's tokens, if the settings ask for them
+    reports: tuple[Report, ...]  # of each reply
     report: Report
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-serializable objects."""
-        return {**vars(self), "report": self.report.to_dict()}
+        """Return JSON-serializable objects, without the parts of single replies."""
+        names = ("prompts", "texts", "tokens", "stop_reasons")
+        return {**{name: getattr(self, name) for name in names}, "report": self.report.to_dict()}
+
+
+@contextmanager
+def _freeing() -> Iterator[None]:
+    """Free the keys and values of a reply that fails, and a reserve, so that it can be told."""
+    reserve = bytearray(_RESERVE)
+    try:
+        yield
+    except BaseException as error:
+        reserve.clear()
+        clear_frames(error.__traceback__)
+        raise
+
+
+class _Begun:
+    """A reply that has begun, or is about to."""
+
+    def __init__(self, prompt: Prompt, text: ReplyText, *, scored: bool) -> None:
+        self.prompt, self.text, self.counters = prompt, text, Counters()
+        self.scores: list[Score] | None = [] if scored else None
 
 
 class Replies:
@@ -135,19 +159,29 @@ class Replies:
         stops = settings.stop_tokens | backend.stop_tokens()
         self._backend = backend
         self._settings = dataclasses.replace(settings, stop_tokens=stops)
-        self._counters = Counters()
         self._raw = raw
-        self._prompts: list[Prompt] = []
-        self._texts: list[ReplyText] = []
+        self._begun: list[_Begun] = []
 
     def __bool__(self) -> bool:
         """Return True once a reply has begun."""
-        return self._counters.replies > 0
+        return any(reply.counters.replies for reply in self._begun)
 
     @property
     def last_text(self) -> str:
         """Text of the last reply so far."""
-        return self._texts[-1].text
+        return self._begun[-1].text.text
+
+    def pieces(self, prompt: Prompt) -> Iterator[str]:
+        """Yield the new text of each round of a reply, then the rest of its text.
+
+        The chat template is used if the model has one. After an error or interrupt the rest of the
+        text is in :meth:`generation`.
+        """
+        reply, tokens = self._begin(prompt)
+        with _freeing():
+            for _ in self._rounds(reply, tokens):
+                yield reply.text.new()
+        yield reply.text.new(last=True)
 
     def run(self, prompts: Iterable[Prompt], on_text: Callable[[int, str], object]) -> None:
         """Reply to each prompt separately, with the chat template if the model has one.
@@ -157,18 +191,13 @@ class Replies:
         it is complete.
         """
         for number, prompt in enumerate(prompts):
-            text, tokens = self._begin(prompt)
-            reserve = bytearray(_RESERVE)
-            rounds = self._backend.rounds(tokens, self._settings, self._counters, ends=text.add)
+            reply, tokens = self._begin(prompt)
             try:
-                for _ in rounds:
-                    on_text(number, text.new())
-            except BaseException as error:
-                reserve.clear()
-                clear_frames(error.__traceback__)  # frees their keys and values
-                raise
+                with _freeing():
+                    for _ in self._rounds(reply, tokens):
+                        on_text(number, reply.text.new())
             finally:
-                on_text(number, text.new(last=True))
+                on_text(number, reply.text.new(last=True))
 
     def run_together(
         self, prompts: Sequence[Prompt], on_text: Callable[[int, str], object]
@@ -177,47 +206,69 @@ class Replies:
 
         ``on_text`` gets each text whole, in the order of the prompts.
         """
-        sequences = self._backend.sequences(self._counters)
+        sequences = self._backend.sequences()
         running: dict[int, int] = {}  # reply numbers by slot
-        begun = shown = 0
+        before = shown = len(self._begun)
+        begun = 0
         try:
             while begun < len(prompts) or running:
                 while begun < len(prompts) and sequences.free:
-                    text, tokens = self._begin(prompts[begun])
-                    running[sequences.claim(tokens, self._settings, ends=text.add)] = begun
+                    running[self._claim(sequences, prompts[begun])] = before + begun
                     begun += 1
                 for emitted in sequences.step():
-                    if emitted.error:
-                        raise emitted.error
                     if emitted.ended:
                         del running[emitted.slot]
-                ready = min(running.values(), default=begun)
-                for number in range(shown, ready):
-                    on_text(number, self._texts[number].new(last=True))
+                    if emitted.error:
+                        raise emitted.error
+                ready = min(running.values(), default=before + begun)
+                self._show(range(shown, ready), before, on_text)
                 shown = ready
         finally:
-            for number in range(shown, begun):
-                on_text(number, self._texts[number].new(last=True))
+            for slot in running:
+                sequences.release(slot)
+            self._show(range(shown, len(self._begun)), before, on_text)
 
-    def _begin(self, prompt: Prompt) -> tuple[ReplyText, list[int]]:
-        """Start the next reply; return its text and the tokens of its prompt."""
+    def _show(self, numbers: range, first: int, on_text: Callable[[int, str], object]) -> None:
+        for number in numbers:
+            on_text(number - first, self._begun[number].text.new(last=True))
+
+    def _claim(self, sequences: Sequences, prompt: Prompt) -> int:
+        reply, tokens = self._begin(prompt)
+        return sequences.claim(
+            tokens, self._settings, reply.counters, ends=reply.text.add, scores=reply.scores
+        )
+
+    def _rounds(self, reply: _Begun, tokens: list[int]) -> Iterator[list[int]]:
+        return self._backend.rounds(
+            tokens, self._settings, reply.counters, ends=reply.text.add, scores=reply.scores
+        )
+
+    def _begin(self, prompt: Prompt) -> tuple[_Begun, list[int]]:
+        """Start the next reply; return it and the tokens of its prompt."""
+        tokens = encode_prompt(self._backend.tokenizer, prompt, raw=self._raw)
         text = ReplyText(self._backend.tokenizer, self._settings.stop_strings)
-        self._texts.append(text)
-        self._prompts.append(prompt)
-        return text, encode_prompt(self._backend.tokenizer, prompt, raw=self._raw)
+        reply = _Begun(prompt, text, scored=self._settings.logprobs is not None)
+        self._begun.append(reply)
+        return reply, tokens
 
     def generation(self) -> Generation:
         """Return the replies that have begun, and their metrics."""
-        known = zip(self._prompts, self._texts, strict=True)
-        prompts = [prompt for prompt, text in known if text.tokens]
-        begun = [text for text in self._texts if text.tokens]
+        begun = [reply for reply in self._begun if reply.text.tokens]
+        total = Counters()
+        for reply in self._begun:
+            total.add(reply.counters)
         return Generation(
-            prompts=tuple(prompts),
-            texts=tuple(text.text for text in begun),
-            tokens=tuple(tuple(text.tokens) for text in begun),
-            stop_reasons=tuple(map(self._stop_reason, begun)),
-            report=self._backend.make_report(self._counters, self._settings),
+            prompts=tuple(reply.prompt for reply in begun),
+            texts=tuple(reply.text.text for reply in begun),
+            tokens=tuple(tuple(reply.text.tokens) for reply in begun),
+            stop_reasons=tuple(self._stop_reason(reply.text) for reply in begun),
+            scores=tuple(tuple(reply.scores or ()) for reply in begun),
+            reports=tuple(self._report(reply.counters) for reply in begun),
+            report=self._report(total),
         )
+
+    def _report(self, counters: Counters) -> Report:
+        return self._backend.make_report(counters, self._settings)
 
     def _stop_reason(self, text: ReplyText) -> str:
         if text.stopped:

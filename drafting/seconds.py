@@ -115,7 +115,7 @@ class _PassTimes:
     def __init__(self, slope: float) -> None:
         self._times: dict[int, _Time] = {}
         self._growth = _Growth(slope)
-        self._recent: list[tuple[int, float]] | None = None  # of _ratios
+        self._recent: list[tuple[int, float]] | None = None  # cache of _ratios()
         self.rounds = 0  # until now
 
     def begin_round(self) -> None:
@@ -219,7 +219,6 @@ class MeasuredSeconds:
 
     SLOPE = 0.05
     DRAFT = 0.4  # relative to a verification of as many rows, until a draft pass is timed
-    PLAIN = 100  # rounds after which a plain pass is timed again
 
     def __init__(self, draft_cache: DraftCache | None = None, *, slope: float = SLOPE) -> None:
         self._cache = DraftCache(window=None) if draft_cache is None else draft_cache
@@ -249,13 +248,13 @@ class MeasuredSeconds:
     def verify(self, positions: Sequence[int], rows: int) -> float:
         """Return the seconds of a verification, measured or estimated."""
         seconds = self._verify.estimate(_evenly(rows, positions))
-        if seconds is None:
-            return 1 + self._slope * (rows - 1)  # in one-row passes
+        if seconds is None:  # nothing was timed yet: count in passes of one row
+            return 1 + self._slope * (rows - 1)
         return seconds
 
-    def wants_plain(self, rows: int) -> bool:
+    def wants_plain(self, rows: int, recent: int) -> bool:
         """Return True if a plain pass should be timed because no recent round had one."""
-        return self._verify.rounds > 0 and not self._verify.measured(rows, self.PLAIN)
+        return self._verify.rounds > 0 and not self._verify.measured(rows, recent)
 
     def observe(
         self,

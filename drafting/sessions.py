@@ -83,7 +83,7 @@ class PassView:
 
     def __init__(self, passes: DraftPasses, settings: Settings, seed: int) -> None:
         self._passes, self._settings, self._seed = passes, settings, seed
-        self._random = np.random.default_rng([seed, 1])  # of drafts for Eq. 1
+        self._random = np.random.default_rng([seed, 1])  # draws drafted tokens (Eq. 1)
 
     def run(self, pending: int, nodes: Sequence[Node], position: int) -> None:
         """Run one pass over a token at ``position`` (row 0) and the nodes below it."""
@@ -124,7 +124,7 @@ class _ReadCosts:
         """Return the bytes of a verification pass, counted like those of a draft pass."""
         return (self._session.reads(positions[0]) + self._session.weights).target
 
-    def wants_plain(self, rows: int) -> bool:
+    def wants_plain(self, rows: int, recent: int) -> bool:
         """Return False: byte counts are known in advance."""
         return False
 
@@ -212,7 +212,7 @@ class SessionRuntime:
         return self._sessions[slot].stored()
 
     def share(self, waiting: Mapping[int, int]) -> tuple[dict[int, int], int]:
-        """Let each sequence have all the rows that it can use: passes are not shared."""
+        """Grant each sequence all the rows that it can use; passes are not shared."""
         return dict(waiting), MAX_POSITIONS
 
     def round(self, parts: Sequence[Part]) -> list[Result]:

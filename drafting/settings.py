@@ -154,11 +154,11 @@ class Settings:
     stop_tokens: frozenset[int] = frozenset()  # each ends the reply and is its last token
     stop_strings: tuple[str, ...] = ()  # the token that completes one ends the reply
     sampling: Sampling = GREEDY
-    acceptance: Acceptance = "noise"  # of drafted tokens, under sampling
+    acceptance: Acceptance = "noise"  # rule that accepts drafted tokens of sampled replies
     processors: tuple[Processor, ...] = ()  # applied to the target's logits, in this order
     logprobs: int | None = None  # number of top tokens to report log-probabilities for, per token
     prompt_logprobs: bool = False  # also report log-probabilities of the prompt's tokens
-    seed: int | None = None  # of the noise; None: a new one for each reply
+    seed: int | None = None  # seed of the noise; None: a new one for each reply
 
     def __post_init__(self) -> None:
         if self.gamma != ADAPTIVE and not is_integer(self.gamma, 0, MAX_GAMMA):

@@ -57,8 +57,10 @@ class TableOrder:
         key = np.uint64(_packed(run))
         place = int(np.searchsorted(self.keys, key))
         if place < len(self.keys) and self.keys[place] == key:
-            found = zip(self.tokens[place].tolist(), self.confidences[place].tolist(), strict=True)
-            yield from ((token, share) for token, share in found if token >= 0)
+            continuations = zip(
+                self.tokens[place].tolist(), self.confidences[place].tolist(), strict=True
+            )
+            yield from ((token, share) for token, share in continuations if token >= 0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -229,12 +231,12 @@ def _order(pairs: _Pairs, kept: NDArray[np.bool_], smoothing: float) -> TableOrd
     """Return the entries of the n-grams that are kept."""
     run = np.repeat(np.arange(pairs.firsts.size), np.diff(pairs.firsts, append=pairs.keys.size))
     rank = np.arange(run.size) - pairs.firsts[run]
-    some = rank < CONTINUATIONS
+    stored = rank < CONTINUATIONS
     tokens = np.full((pairs.firsts.size, CONTINUATIONS), -1, np.int32)
     confidences = np.zeros(tokens.shape, np.float32)
-    run, rank = run[some], rank[some]
-    tokens[run, rank] = pairs.nexts[some]
-    confidences[run, rank] = pairs.counts[some] / (pairs.totals[run] + smoothing)
+    run, rank = run[stored], rank[stored]
+    tokens[run, rank] = pairs.nexts[stored]
+    confidences[run, rank] = pairs.counts[stored] / (pairs.totals[run] + smoothing)
     return TableOrder(pairs.keys[pairs.firsts][kept], tokens[kept], confidences[kept])
 
 

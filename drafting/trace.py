@@ -9,7 +9,7 @@ from typing import Any
 from cassandra_spec.drafting.counters import Counters, KeyValueCounters, ReadBytes
 from cassandra_spec.drafting.proposal import Outcome
 from cassandra_spec.drafting.report import Costs, traffic
-from cassandra_spec.drafting.text import ReplyText
+from cassandra_spec.text.reply import ReplyText
 
 TARGET = "target"
 """Source of tokens that were not drafted."""

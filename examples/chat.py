@@ -10,40 +10,24 @@ conversation. Needs ``cassandra-spec[runtime]``.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-from cassandra_spec.drafting import ADAPTIVE, Prompt, Replies, Settings
-from cassandra_spec.golden import Format
-from cassandra_spec.model.backends import BACKENDS, Opening, native_obstacle
-from cassandra_spec.model.packing.packer import Recipe, pack_model
-from cassandra_spec.model.weights.sources import open_source
-from cassandra_spec.native.codec import fastest_codec
-
-RECIPE = Recipe(format=Format(scheme="exact", group=64, fill="midpoint"), group_exponents="chosen")
-SETTINGS = Settings(gamma=ADAPTIVE, max_tokens=128)
-
-
-def conversation(replies: Replies) -> Iterator[Prompt]:
-    """Yield the conversation up to each message."""
-    history: list[dict[str, str]] = []
-    for line in sys.stdin:
-        history.append({"role": "user", "content": line.strip()})
-        yield list(history)
-        history.append({"role": "assistant", "content": replies.last_text})
-        print()
+import cassandra_spec as cassandra
 
 
 def main(model: str, packed: Path) -> None:
     """Pack, open, talk, and say what speculation brought."""
     if not packed.exists():
-        pack_model(open_source(model), packed, RECIPE, codec=fastest_codec())
-    backend = "torch" if native_obstacle(packed) else "native"
-    with BACKENDS[backend](packed, Opening(), SETTINGS) as opened:
-        replies = Replies(opened, SETTINGS)
-        replies.run(conversation(replies), lambda _, text: print(text, end="", flush=True))
-        report = replies.generation().report
-    print(f"{backend}: {report.tokens} tokens in {report.rounds} verifications", file=sys.stderr)
+        cassandra.pack(model, packed, group_exponents="chosen")
+    with cassandra.open(packed) as opened:
+        chat = opened.chat(max_tokens=128)
+        for line in sys.stdin:
+            for piece in chat.stream(line.strip()):
+                print(piece, end="", flush=True)
+            print()
+        figures = chat.figures
+        said = f"{figures.tokens} tokens in {figures.rounds} verifications"
+        print(f"{opened.loading.backend}: {said}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -85,11 +85,11 @@ def _optional_codebook(
 
 
 def _make_finite(values: Values, nonfinite: Nonfinite) -> tuple[Values, int]:
-    found = [
+    indices = [
         start + np.flatnonzero((values[start : start + _SLICE] & _EXPONENT) == _EXPONENT)
         for start in range(0, values.size, _SLICE)
     ]
-    bad = np.concatenate([np.zeros(0, dtype=np.int64), *found])
+    bad = np.concatenate([np.zeros(0, dtype=np.int64), *indices])
     if not bad.size:
         return values, 0
     if nonfinite == "error":
@@ -249,8 +249,8 @@ def whole_segments(
         if outside.any():
             end = first + int(np.argmax(outside))
             offset, needed = (8 * int(n) // packed.format.beat for n in spans[end, column:][:2])
-            found = max(8 * region.size // packed.format.beat - offset, 0)
-            error = DecodeError("short", end, f"needs {needed} rows of a region of {found}")
+            available = max(8 * region.size // packed.format.beat - offset, 0)
+            error = DecodeError("short", end, f"needs {needed} rows of a region of {available}")
     return end, error
 
 

@@ -145,9 +145,9 @@ FIELDS: tuple[Field, ...] = (
 
 def find_field(name: str, model_type: str) -> Field | None:
     """Return the row of an entry for a model type; None: transformers ignores it."""
-    found = [each for each in FIELDS if each.name == name]
-    own = [each for each in found if model_type in each.only]
-    return next(iter(own or [each for each in found if not each.only]), None)
+    rows = [each for each in FIELDS if each.name == name]
+    own = [each for each in rows if model_type in each.only]
+    return next(iter(own or [each for each in rows if not each.only]), None)
 
 
 def check_fields(config: Mapping[str, Any], kind: ModelType, where: object) -> None:

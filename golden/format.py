@@ -195,7 +195,7 @@ class Format:
 
     @property
     def magnitude_bits(self) -> int:
-        """Bits of the mantissa (unary: 7), aligned significand (mx) or window (exact: 8)."""
+        """Bits of the mantissa (unary: 7), aligned significand (mx, exact: 8)."""
         return 7 if self.scheme == "unary" else 8
 
     @property

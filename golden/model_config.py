@@ -92,8 +92,8 @@ def read_stop_tokens(directory: Path) -> list[int]:
     Raises :class:`FileError` like :func:`read_config`.
     """
     config, path = read_config(directory), directory / "generation_config.json"
-    found = _stop_tokens(config, config, str(directory / "config.json"))
-    return found + (_stop_tokens(read_json(path), config, str(path)) if path.exists() else [])
+    stop_tokens = _stop_tokens(config, config, str(directory / "config.json"))
+    return stop_tokens + (_stop_tokens(read_json(path), config, str(path)) if path.exists() else [])
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from cassandra_spec.golden import CassandraError, Codec, Encoder
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.pretrained import load_tokenizer
-from cassandra_spec.native.chains import rejecting_rounds
 from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import engine_library
@@ -33,14 +32,15 @@ from cassandra_spec.native.forms import TARGETS, Target
 from cassandra_spec.native.key_values import ChunkSealer
 from cassandra_spec.native.library import isa
 from cassandra_spec.native.models.reading import read_model_config
+from cassandra_spec.native.rounds.chains import rejecting_rounds
 
 if TYPE_CHECKING:
     from cassandra_spec.model.speculative import KeyValueFormat
 
 
 Pass = Callable[[Sequence[int], int, int], NDArray[np.float32]]
-"""One pass of the target over consecutive tokens, the first of them at a position, behind all
-before it: the logits, float32 [last, vocabulary], of the last ones."""
+"""Run the target on consecutive tokens from a position on; ``Pass(tokens, position, last)`` returns
+the logits of the ``last`` tokens, float32 [last, vocabulary]. Earlier positions must be written."""
 
 
 class CheckedBackend(Backend, Protocol):
@@ -48,12 +48,10 @@ class CheckedBackend(Backend, Protocol):
 
     @property
     def positions(self) -> int:
-        """Most positions of a sequence."""
+        """Maximum length of a sequence, prompt and reply."""
 
     def passes(self, positions: int) -> Pass:
-        """Return passes over one sequence of at most ``positions``; no reply may be decoded
-        between.
-        """
+        """Return passes over one sequence of up to ``positions``; decode no reply between them."""
 
     def verify(self) -> None:
         """Raise :class:`CassandraError` if the weights in memory have changed."""
@@ -63,21 +61,21 @@ class CheckedBackend(Backend, Protocol):
 class Opening:
     """Options with which a backend opens a packed model."""
 
-    table: Path | None = None  # of n-grams
+    table: Path | None = None  # file of n-grams
     verify: bool = False  # keep checksums of the weights in memory
-    native_target: Target = "bf16"  # how the native target's weights are kept
-    threads: int | None = None  # of the native engine
-    memory_limit: int | None = None  # bytes of the native engine; what is beyond stays in the file
-    sequences: int = 1  # side by side, of the native engine
-    context: int | None = None  # positions of a sequence; None: what the model takes unasked
+    native_target: Target = "bf16"  # form of the native target in memory
+    threads: int | None = None  # native engine; None: one per processor
+    memory_limit: int | None = None  # bytes; native weights beyond it stay in the file
+    sequences: int = 1  # that the native engine decodes at once
+    context: int | None = None  # maximum positions of a sequence; None: the model's default
     codec: Codec | None = None  # decodes weights for torch; None: golden's
     encoder: Encoder | None = None  # packs torch's keys and values; None: golden's
-    kv: KeyValueFormat | None = None  # of keys and values; None: BF16
+    kv: KeyValueFormat | None = None  # form of keys and values; None: BF16
 
 
 @contextmanager
 def _open_torch(source: Path, opening: Opening, settings: Settings) -> Iterator[CheckedBackend]:
-    """Torch's kernels on decoded weights."""
+    """Open a model with torch's kernels on decoded weights."""
     from cassandra_spec.model.speculative import CassandraForCausalLM  # takes seconds
 
     yield CassandraForCausalLM.from_pretrained(
@@ -93,7 +91,7 @@ def _open_torch(source: Path, opening: Opening, settings: Settings) -> Iterator[
 
 @contextmanager
 def _open_native(source: Path, opening: Opening, settings: Settings) -> Iterator[CheckedBackend]:
-    """Native code on packed weights."""
+    """Open a model with the native engine, which re-encodes the packed weights."""
     open_packed(source)
     with Engine.from_packed(
         source,
@@ -148,7 +146,7 @@ VERIFIED_ROWS = 6
 def target_seconds(
     source: Path, threads: int | None, rows: int, passes: int = 11
 ) -> dict[Target, float]:
-    """Median seconds of a pass over ``rows`` on this machine, for each form of the native target.
+    """Time a pass over ``rows`` with each form of the native target; return median seconds.
 
     Forms of fewer bits win with one row, where memory is the limit, and lose with several, where
     each value is decoded as often. The model is loaded once for each form, without its draft.
@@ -183,7 +181,7 @@ class _Native:
 
     @property
     def positions(self) -> int:
-        """Most positions of a sequence."""
+        """Maximum length of a sequence, prompt and reply."""
         return self._engine.context
 
     def rounds(

@@ -38,7 +38,7 @@ from cassandra_spec.model.output import resumable_file
 from cassandra_spec.model.packing.calibration import read_text
 from cassandra_spec.model.packing.packer import open_packed
 
-_VERSION = 1  # of the conversation that a seed and a number give
+_VERSION = 1  # changes when a seed and a number give another conversation
 _PIECE = 1 << 16  # characters of a text that are tokenised together
 _MOST_EMPTY = 100  # user turns without text, one after another
 
@@ -47,10 +47,10 @@ _MOST_EMPTY = 100  # user turns without text, one after another
 class Baking:
     """Settings of a table: its texts and its size."""
 
-    tokens: int = 50_000  # of the model's own conversations, at least
-    texts: tuple[Path, ...] = ()  # of the user's own: text, or prompts in JSON lines (.jsonl)
-    turn_tokens: int = 64  # of a user turn, at most
-    reply_tokens: int = 128  # of a reply, at most
+    tokens: int = 50_000  # minimum length of the model's own conversations together
+    texts: tuple[Path, ...] = ()  # files of the user: text, or prompts in JSON lines (.jsonl)
+    turn_tokens: int = 64  # limit of a user turn
+    reply_tokens: int = 128  # limit of a reply
     seed: int = 0
     order: int = 3
     max_bytes: int | None = None
@@ -61,8 +61,8 @@ class Baked:
     """Results of baking."""
 
     entries: int
-    bytes: int  # of the file
-    own_tokens: int  # of the model's own conversations
+    bytes: int  # size of the file
+    own_tokens: int  # length of the model's own conversations
     text_tokens: int  # tokens of texts, and of conversations that begin with their prompts
     resumed: int  # conversations that an interrupted run had made
 
@@ -117,7 +117,7 @@ class MadeText:
 
     @property
     def sequences(self) -> list[list[int]]:
-        """All of them."""
+        """All sequences, the user's first."""
         return [*self.user, *self.own]
 
 

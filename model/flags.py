@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,15 +96,8 @@ def draft_cache_of(args: argparse.Namespace) -> DraftCache:
     return DraftCache(window=args.kv_window or None, sinks=args.kv_sinks)
 
 
-def norms_of(
-    source: Source,
-    args: argparse.Namespace,
-    told: Callable[[float], object] = lambda share: None,
-) -> Norms:
-    """Return the norms of the inputs: from ``--calibration``, from the cache, or measured now.
-
-    While they are measured, ``told`` is called with the share that is done.
-    """
+def norms_of(source: Source, args: argparse.Namespace) -> Norms:
+    """Return the norms of the inputs: from ``--calibration``, from the cache, or measured now."""
     from cassandra_spec.model.packing import calibration
 
     return calibration.load_or_calibrate(
@@ -113,5 +105,4 @@ def norms_of(
         calibration.Calibration(text=args.calibration),
         cache=calibration.cache_directory(),
         progress=flags.shows_progress(args),
-        told=told,
     )

@@ -61,13 +61,13 @@ class CassandraQuantizer(HfQuantizer):
         return {"": torch.device("cpu")} if isinstance(device_map, str) else device_map
 
     def update_attn_implementation(self, config: Any) -> Any:
-        """Take away the sentence that is for those who have not imported this module."""
+        """Remove the config's hint to import this module, and check the model type."""
         config.transformers_weights = None
         find_model_type(config.model_type, field="name", where=config.name_or_path)
         return config
 
     def update_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """BF16, whatever is asked for."""
+        """Return BF16; packed weights have no other type."""
         return torch.bfloat16
 
     def is_serializable(self) -> bool:
@@ -82,7 +82,7 @@ class CassandraQuantizer(HfQuantizer):
     def _process_model_before_weight_loading(
         self, model: Any, checkpoint_files: Any = None, **kwargs: Any
     ) -> Any:
-        """Check the file, and let transformers neither read nor initialise what is ours."""
+        """Check the file; keep transformers from reading or initialising packed weights."""
         self.packed = PackedFile(Path(checkpoint_files[0]))
         require_memory(model_memory(self.packed, products=2), str(self.packed.path))
         model._keys_to_ignore_on_load_missing = {""}  # an expression that all names match
@@ -91,7 +91,10 @@ class CassandraQuantizer(HfQuantizer):
             _untie(model)
         self._tied, model.all_tied_weights_keys = model.all_tied_weights_keys, {}
         for module in model.modules():
-            if type(module) in (torch.nn.Linear, torch.nn.Embedding):  # others have buffers, too
+            if type(module) in (
+                torch.nn.Linear,
+                torch.nn.Embedding,
+            ):  # other modules also have buffers
                 module._is_hf_initialized = True
         return model
 
@@ -154,8 +157,8 @@ class SpeculativeGeneration:
             return own.generate(
                 inputs, generation_config, custom_generate=custom_generate, **named, **kwargs
             )
-        given = {name: value for name, value in named.items() if value}  # lists may be empty
-        return self.cassandra.generate(inputs, generation_config, **given, **kwargs)
+        options = {name: value for name, value in named.items() if value}  # lists may be empty
+        return self.cassandra.generate(inputs, generation_config, **options, **kwargs)
 
     def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> None:
         """Write the packed directory that the model was loaded from, which must be there still.

@@ -38,7 +38,7 @@ class Reply:
     """A model's reply."""
 
     text: str
-    tokens: tuple[int, ...]  # generated, the one that ended the reply included
+    tokens: tuple[int, ...]  # generated tokens, with the one that ended the reply
 
 
 def build_model(directory: Path, weights: Weights) -> Any:

@@ -13,15 +13,12 @@ from cassandra_spec.drafting import (
     Backend,
     Counters,
     Emitted,
-    Ends,
     Prompt,
     ReplyText,
-    Score,
     Sequences,
     Settings,
     Trace,
     TraceText,
-    never,
 )
 from cassandra_spec.model.output import write_file
 from cassandra_spec.toolkit.trace_page import recorded_page
@@ -66,8 +63,8 @@ class Recorder:
         """Write the replies to these prompts so far, beside plain decoding that repeats them."""
         replies = zip(prompts, list(self._texts), list(self._asked), strict=True)
         bodies = [
-            {"prompt": prompt, "reply": text.rounds, "plain": self._plain(*asked)}
-            for prompt, text, asked in replies
+            {"prompt": prompt, "reply": text.rounds, "plain": self._plain(*arguments)}
+            for prompt, text, arguments in replies
         ]
         write_file(path, recorded_page(title, bodies).html().encode())
 
@@ -88,7 +85,7 @@ class _Recorded:
 
     def __init__(self, recorder: Recorder, inner: Sequences, total: Counters | None) -> None:
         self._recorder, self._inner, self._total = recorder, inner, total
-        self._texts: dict[int, TraceText] = {}  # by slot
+        self._texts: dict[int, TraceText] = {}  # its rounds, by slot
         self.cached = inner.cached
 
     @property
@@ -101,13 +98,11 @@ class _Recorded:
         prompt: Sequence[int],
         settings: Settings,
         trace: Counters | None = None,
-        *,
-        ends: Ends = never,
-        scores: list[Score] | None = None,
+        **more: Any,
     ) -> int:
         """Start a sequence; ``trace`` counts its rounds instead of the shared counters."""
         own = Trace(costs=self._recorder.costs, total=self._total if trace is None else trace)
-        slot = self._inner.claim(prompt, settings, own, ends=ends, scores=scores)
+        slot = self._inner.claim(prompt, settings, own, **more)
         self._texts[slot] = self._recorder.begin(own, prompt, settings)
         return slot
 

@@ -288,8 +288,8 @@ def _compile(unit: Unit, folder: Path, toolchain: Toolchain, sources: Path) -> N
 
 def _require_own(path: Path) -> None:
     """Raise if another user owns the file or can change it."""
-    found = path.stat()
-    if found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o022:
+    status = path.stat()
+    if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022:
         raise NativeError(
             f"{path} must be yours (or root's) and writable by nobody else: remove it, or set "
             "CASSANDRA_NATIVE_CACHE to a folder of your own"

@@ -24,10 +24,10 @@ from cassandra_spec.drafting import (
     never,
     reply_rounds,
 )
-from cassandra_spec.native.batching.runtime import EngineRuntime
-from cassandra_spec.native.batching.slots import OneSlot, Slots
 from cassandra_spec.native.library import isa
 from cassandra_spec.native.passes import Passes
+from cassandra_spec.native.rounds.runtime import EngineRuntime
+from cassandra_spec.native.rounds.slots import OneSlot, Slots
 
 
 class Engine(Passes):

@@ -42,25 +42,14 @@ from cassandra_spec.golden.format import is_integer
 from cassandra_spec.native.arrays import CheckedStructure, pointer
 from cassandra_spec.native.key_values import SealedFormStructure
 from cassandra_spec.native.library import declare, load
+from cassandra_spec.native.limits import MAX_GAMMA, MAX_ROWS
 from cassandra_spec.native.models.config import ACTIVATIONS, ModelConfig
-
-MAX_ROWS = 16
-"""Maximum rows of a tree, and of logits of a forward pass."""
-
-PROMPT_ROWS = 128
-"""Maximum rows of one pass."""
-
-MAX_GAMMA = MAX_ROWS - 1
-"""Maximum gamma: a round is verified in one pass."""
 
 SOURCES = (DRAFT_VIEW, COPIES, TABLE, RECYCLED, ALTERNATIVES, GRAMMAR)
 """Sources of nodes by number (low.h)."""
 
 WHOLE, DRAFT, VERIFY = range(3)
 """Parts of a round (``Stage`` of engine.h)."""
-
-NOT_FINITE = -3
-"""Status of a pass whose logits are NaN or infinite."""
 
 
 class ModelShape(CheckedStructure):

@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.arrays import CheckedStructure
-
-CHUNK = 128
-"""Positions per chunk."""
+from cassandra_spec.native.limits import CHUNK
 
 GROUP_MIN = 16
 """Smallest group size that the engine's planes support."""
@@ -40,7 +38,7 @@ class SealedForm:
     """
 
     rule: DraftRule
-    dropped: int = 0  # bits
+    dropped: int = 0  # dropped low bits
     midpoint: bool = False  # value of the highest dropped bit
     by_token: bool = False  # groups run over a position's dimensions, not a channel
     group: int = 32  # values per group

@@ -41,7 +41,7 @@ def require_done(done: object) -> None:
         raise NativeError(load().cassandra_error().decode())
 
 
-_prebuilt = cache(find_prebuilt)  # whose line is then printed once
+_prebuilt = cache(find_prebuilt)  # its line is printed once
 
 
 def library_path() -> Path:

@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 
 from cassandra_spec.native.arrays import int32, pointer
 from cassandra_spec.native.build import NativeError
-from cassandra_spec.native.engine_binding import PROMPT_ROWS
 from cassandra_spec.native.forms import FORMS, FormName
 from cassandra_spec.native.library import declare, load, require_done
+from cassandra_spec.native.limits import PROMPT_ROWS
 
 __all__ = [
     "FORMS",
-    "PROMPT_ROWS",
     "FormName",
     "NativeLinear",
     "NativeStreams",

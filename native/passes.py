@@ -29,9 +29,6 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.arrays import int32, pointer
 from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.engine_binding import (
-    MAX_GAMMA,
-    NOT_FINITE,
-    PROMPT_ROWS,
     RoundRequest,
     RoundResult,
     RoundTimes,
@@ -39,11 +36,12 @@ from cassandra_spec.native.engine_binding import (
     pass_rows,
     table_orders,
 )
-from cassandra_spec.native.key_values import CHUNK, ChunkSealer
+from cassandra_spec.native.key_values import ChunkSealer
 from cassandra_spec.native.library import isa
+from cassandra_spec.native.limits import CHUNK, MAX_GAMMA, NOT_FINITE, PROMPT_ROWS
 from cassandra_spec.native.models.config import ModelConfig
 from cassandra_spec.native.models.loaded import LoadedModel, Tensor
-from cassandra_spec.native.planning import Planning
+from cassandra_spec.native.rounds.planning import Planning
 
 WHOLE_CACHE = DraftCache(window=None)
 """Draft passes attend to all positions."""
@@ -264,8 +262,8 @@ class Passes(LoadedModel):
 
     def last_logits(self, first: int, rows: int) -> NDArray[np.float32]:
         """View rows of the last pass's logits [rows, vocabulary], valid until the next pass."""
-        found = self._library.cassandra_engine_logits(self._open())
-        return np.ctypeslib.as_array(found, (first + rows, self.config.vocabulary))[first:]
+        address = self._library.cassandra_engine_logits(self._open())
+        return np.ctypeslib.as_array(address, (first + rows, self.config.vocabulary))[first:]
 
     def keep(self, slot: int, position: int, path: Sequence[int]) -> None:
         """Keep the keys and values of a verification's nodes, those on ``path``."""

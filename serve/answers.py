@@ -48,7 +48,9 @@ class Answer:
             "system_fingerprint": fingerprint,
         }
         self._prompt_tokens, self._n = sum(map(len, prompts)), n
-        self._echoes = {at: echoes[at // n] for at in range(n * len(echoes))}  # to come
+        self._echoes = {
+            at: echoes[at // n] for at in range(n * len(echoes))
+        }  # not sent yet, by reply
         self._replies = n * len(prompts)
         self._texts = texts
         self._calls = (
@@ -110,8 +112,8 @@ class Answer:
         if self._plan.checks:
             self._contents[index] += event.text
             if event.finish_reason:
-                found = calls.calls if calls else ()
-                self._plan.check(self._contents[index], found, event.finish_reason)
+                written = calls.calls if calls else ()
+                self._plan.check(self._contents[index], written, event.finish_reason)
         return event
 
     def _bodies(self, index: int, *, numbered: bool = False) -> dict[str, Any]:

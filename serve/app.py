@@ -21,8 +21,6 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from cassandra_spec.drafting import Prompt, Sampling, Settings, encode_prompt
-from cassandra_spec.drafting.grammar import Grammar, GrammarCompiler, GrammarText
-from cassandra_spec.drafting.text import encode_text, prompt_text, template_arguments
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.serve.answers import Answer
 from cassandra_spec.serve.errors import ApiError, busy
@@ -47,6 +45,8 @@ from cassandra_spec.serve.tool_calls import (
     schema_text,
     with_tools,
 )
+from cassandra_spec.text.grammar import Grammar, GrammarCompiler, GrammarText
+from cassandra_spec.text.reply import encode_text, prompt_text, template_arguments
 from cassandra_spec.toolkit.trace_page import live_page
 
 _Generation = ChatRequest | CompletionRequest
@@ -66,13 +66,13 @@ class Served:
     """The served model and its limits."""
 
     name: str
-    fingerprint: str  # of the weights
+    fingerprint: str  # hash of the weights
     created: int  # seconds since 1970
     tokenizer: Any  # used by the application only, one thread at a time
     vocabulary: int
     context: int  # positions of prompt and reply
-    settings: Settings  # of replies, with the model's stop tokens
-    temperature: float  # of requests without one
+    settings: Settings  # defaults of replies, with the model's stop tokens
+    temperature: float  # default
     max_tokens: int  # length limit of a reply
     max_body: int  # size limit of a request in bytes
     log: Callable[[str], object] = lambda line: None  # takes one line for each request
@@ -205,8 +205,8 @@ def _require_model(served: Served, name: str) -> None:
 
 def _key_check(key: str) -> Callable[[Request], Awaitable[None]]:
     async def check(request: Request) -> None:
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if key and not hmac.compare_digest(given.encode(), key.encode()):
+        client_key = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if key and not hmac.compare_digest(client_key.encode(), key.encode()):
             message = "the API key must be that of the server (Authorization: Bearer KEY)"
             headers = {"WWW-Authenticate": "Bearer"}
             raise ApiError(401, message, code="invalid_api_key", headers=headers)
@@ -247,7 +247,7 @@ class _Replies:
             copy.deepcopy(served.tokenizer), served.settings.stop_tokens
         )
         self._calls = call_format(served.tokenizer.chat_template)
-        self._arriving = 0  # requests that have not come to the scheduler
+        self._arriving = 0  # requests not yet with the scheduler
 
     async def answer(
         self, request: Request, kind: type[_Generation] | type[ResponsesRequest]
@@ -404,7 +404,7 @@ class _Replies:
         return self._encoded(param, lambda: encode_prompt(self._served.tokenizer, prompt, **ways))
 
     def _encoded(self, param: str, encode: Callable[[], Sequence[int]]) -> Sequence[int]:
-        """Return at least one token; errors name the field ``param``."""
+        """Encode a text to at least one token; errors name the field ``param``."""
         try:
             with self._encoding:
                 tokens = encode()
@@ -415,7 +415,7 @@ class _Replies:
             raise ApiError(400, str(error), param=param, code="invalid_value") from error
 
     def _plan(self, body: _Generation) -> Plan:
-        """Return what a reply must match."""
+        """Return the grammars that a reply must match."""
         tools = body if isinstance(body, ChatRequest) else None
         name = body.name_of("response_format")
         return plan_reply(body.response_format, tools, self._calls, name)
@@ -477,7 +477,7 @@ class _Replies:
         return dataclasses.replace(settings, sampling=sampling, seed=seed)
 
     def _endless(self, body: _Generation, grammars: Sequence[Grammar]) -> Iterator[NoEnd]:
-        """Yield what forbids an early end of a reply."""
+        """Yield a processor that forbids an early end of a reply, if one is requested."""
         name = "ignore_eos" if body.ignore_eos else "min_tokens" if body.min_tokens else ""
         if not name:
             return
@@ -499,8 +499,8 @@ class _Replies:
                 f" not have {prompt} tokens"
             )
             raise ApiError(400, message, code="context_length_exceeded")
-        asked = body.default_tokens if body.token_limit is None else body.token_limit
-        limit = max(min(asked, served.max_tokens, room), 1)
+        requested = body.default_tokens if body.token_limit is None else body.token_limit
+        limit = max(min(requested, served.max_tokens, room), 1)
         if body.min_tokens > limit:
             message = f"min_tokens must be at most {limit} here, not {body.min_tokens}"
             raise ApiError(400, message, param="min_tokens", code="invalid_value")
@@ -541,8 +541,8 @@ class _Jobs:
         scheduler.require_room(len(body) - 1)
         try:
             for index, (prompt, settings) in enumerate(body):
-                told = functools.partial(deliver, index)
-                self._jobs.append(scheduler.submit(prompt, settings, told, **ways))
+                deliver_event = functools.partial(deliver, index)
+                self._jobs.append(scheduler.submit(prompt, settings, deliver_event, **ways))
         except BaseException:
             self.cancel()
             raise
@@ -567,8 +567,8 @@ class _Jobs:
 
     async def whole(self) -> list[Event]:
         """Return the single event of each reply, for replies that are not streamed."""
-        found = dict([await self.event() for _ in range(self.count)])
-        return [event for _, event in sorted(found.items())]
+        events = dict([await self.event() for _ in range(self.count)])
+        return [event for _, event in sorted(events.items())]
 
 
 async def _pieces(

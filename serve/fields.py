@@ -118,8 +118,8 @@ def take_neutral(
 
 def take_samplers(body: dict[str, Any]) -> dict[str, Any]:
     """Remove the fields of samplers from a body; return those whose values ask for something."""
-    found = {name: body.pop(name) for name in SAMPLERS if name in body}
-    return {name: value for name, value in found.items() if not _is_one_of(value, SAMPLERS[name])}
+    given = {name: body.pop(name) for name in SAMPLERS if name in body}
+    return {name: value for name, value in given.items() if not _is_one_of(value, SAMPLERS[name])}
 
 
 def require_neutral(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
@@ -168,16 +168,16 @@ def take_formats(body: dict[str, Any]) -> None:
     structured = body.pop("structured_outputs", {})
     if not isinstance(structured, dict):
         raise _refusal("structured_outputs", f"must be an object, not {structured!r}")
-    found = {f"guided_{name}": value for name, value in without_null(structured).items()}
-    found |= {name: body.pop(name) for name in _FORMATS if name in body}
+    formats = {f"guided_{name}": value for name, value in without_null(structured).items()}
+    formats |= {name: body.pop(name) for name in _FORMATS if name in body}
     if _is_schema(body.get("response_format")):
-        found["json_schema"] = body.pop("response_format")["schema"]
-    if "response_format" in body and (not found or body["response_format"] != {"type": "text"}):
-        found["response_format"] = body["response_format"]
-    if len(found) > 1:
-        first, second, *_ = found
+        formats["json_schema"] = body.pop("response_format")["schema"]
+    if "response_format" in body and (not formats or body["response_format"] != {"type": "text"}):
+        formats["response_format"] = body["response_format"]
+    if len(formats) > 1:
+        first, second, *_ = formats
         raise _refusal(second, f"must not be given with {first}")
-    for name, value in found.items():
+    for name, value in formats.items():
         body["response_format"] = value if name == "response_format" else _format(name, value)
 
 

@@ -22,10 +22,10 @@ class Line:
     """The parts of a request's line that become known while it is answered."""
 
     status: int = 0
-    ignored: Sequence[str] = ()  # fields of the request
-    reason: str = ""  # of an error
-    prompt: int = 0  # tokens
-    events: list[Event] = dataclasses.field(default_factory=list)  # the last one of each reply
+    ignored: Sequence[str] = ()  # fields of the request without effect
+    reason: str = ""  # message of an error
+    prompt: int = 0  # length in tokens
+    events: list[Event] = dataclasses.field(default_factory=list)  # last event of each reply
 
     def parts(self) -> Iterable[str]:
         """Yield the parts of the line after the status."""

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from cassandra_spec.drafting import Score
-from cassandra_spec.drafting.text import DecodedText
 from cassandra_spec.serve.scheduler import Event
+from cassandra_spec.text.reply import DecodedText
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # a space in SentencePiece's tokens
 
 
 class TokenTexts:
-    """The texts and bytes of single tokens.
+    """Look up the texts and bytes of single tokens.
 
     ``tokenizer`` has a ``backend_tokenizer``; no other thread uses it at the same time.
     """
@@ -104,7 +104,7 @@ class Places:
         self._tokenizer, self._echo, self._count = tokenizer, echo, count
         self._tokens: list[int] = []
         self._text = self._begin(0)
-        self._length = len(echo)  # of the text so far
+        self._length = len(echo)  # characters of the text so far
 
     def _begin(self, before: int) -> DecodedText:
         self._before, self._tokens = before, []

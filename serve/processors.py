@@ -33,8 +33,8 @@ class _Recent:
 
     def apply(self, logits: _Logits) -> None:
         tokens = np.fromiter(set(self._tokens), np.intp)
-        some = logits[tokens]
-        logits[tokens] = np.where(some > 0, some / self._by, some * self._by)
+        repeated = logits[tokens]
+        logits[tokens] = np.where(repeated > 0, repeated / self._by, repeated * self._by)
 
     def advance(self, token: int) -> None:
         self._tokens.append(token)

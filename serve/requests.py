@@ -109,7 +109,7 @@ class GenerationRequest(Body):
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0
     repetition_penalty: Annotated[float, Field(gt=0, le=2)] = 1.0
-    repeat_penalty: Annotated[float, Field(gt=0, le=2)] = 1.0  # of the last tokens only
+    repeat_penalty: Annotated[float, Field(gt=0, le=2)] = 1.0  # counts repeat_last_n tokens
     repeat_last_n: Annotated[int, Field(ge=-1, le=_MAX_INT)] = 64  # -1: all
     logit_bias: Annotated[dict[_Token, _Bias], Field(max_length=MAX_BIASED)] = {}
     seed: Annotated[int | None, Field(ge=-(2**63), lt=2**63)] = None

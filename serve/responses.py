@@ -254,7 +254,8 @@ class ResponseAnswer:
         self._id, self._item = _new_id("resp"), _new_id("msg")
         self._created, self._sequence = int(time.time()), 0
         self._calls = CallText(calls, must_call=plan.must_call) if calls else None
-        self._text, self._opened = "", False  # of the message so far; whether the stream has it
+        self._text = ""  # the message so far
+        self._opened = False  # True once the stream has its beginning
 
     def whole(self, events: Sequence[Event]) -> dict[str, Any]:
         """Return the body of a reply that was not streamed."""

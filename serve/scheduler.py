@@ -52,8 +52,8 @@ class Event:
     cached: int = 0  # tokens of the prompt found in the cache
     finish_reason: str = ""  # "stop" or "length", in the last event
     figures: Figures | None = None  # in the last event
-    scores: tuple[Score, ...] = ()  # of new tokens (those of the prompt first), if requested
-    trace: Mapping[str, Any] | None = None  # the round, if the reply is traced
+    scores: tuple[Score, ...] = ()  # if requested: prompt tokens first, then new ones
+    trace: Mapping[str, Any] | None = None  # the step's round, if the reply is traced
     error: BaseException | None = None  # in the last event, if the reply failed
 
 
@@ -300,8 +300,8 @@ class Scheduler:
             try:
                 if self._draining:
                     raise BusyError("the server is shutting down")
-                asked: dict[str, Any] = {"ends": job.ends, "scores": job.scores}
-                slot = self._sequences.claim(job.prompt, job.settings, job.counters, **asked)
+                options: dict[str, Any] = {"ends": job.ends, "scores": job.scores}
+                slot = self._sequences.claim(job.prompt, job.settings, job.counters, **options)
             except BaseException as error:  # an error of this job only
                 self._close(job, "error", error=error)
             else:
@@ -315,17 +315,17 @@ class Scheduler:
         tokens: dict[int, list[Emitted]] = {}
         for each in emitted:
             tokens.setdefault(each.slot, []).append(each)
-        for slot, some in tokens.items():
+        for slot, new_tokens in tokens.items():
             job = self._running[slot]
             try:
-                told = self._take(job, some)
+                fields = self._take(job, new_tokens)
             except BaseException as error:  # the tokenizer's panic is not an Exception
-                told = {"error": error}
-            if told.keys() & {"finish_reason", "error"}:
-                self._release(slot, over=some[-1].ended)
-                self._close(job, told.get("finish_reason", "error"), **told)
-            elif any(told.values()):
-                job.tell(**told)
+                fields = {"error": error}
+            if fields.keys() & {"finish_reason", "error"}:
+                self._release(slot, over=new_tokens[-1].ended)
+                self._close(job, fields.get("finish_reason", "error"), **fields)
+            elif any(fields.values()):
+                job.tell(**fields)
 
     def _take(self, job: Job, emitted: Sequence[Emitted]) -> dict[str, Any]:
         """Count the new tokens of a reply; return the fields of their event."""

@@ -8,7 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from cassandra_spec.drafting.grammar import (
+from cassandra_spec.golden import CassandraError
+from cassandra_spec.serve.errors import ApiError
+from cassandra_spec.serve.messages import Replayed
+from cassandra_spec.serve.tool_calls import Call, CallFormat, calls_grammar, schema_text
+from cassandra_spec.text.grammar import (
     GrammarText,
     Prepared,
     Syntax,
@@ -16,10 +20,6 @@ from cassandra_spec.drafting.grammar import (
     mismatch,
     prepare,
 )
-from cassandra_spec.golden import CassandraError
-from cassandra_spec.serve.errors import ApiError
-from cassandra_spec.serve.messages import Replayed
-from cassandra_spec.serve.tool_calls import Call, CallFormat, calls_grammar, schema_text
 
 MAX_TOOLS = 128
 Choice = Literal["none", "auto", "required"]
@@ -124,8 +124,8 @@ class ToolFields(BaseModel):
         choice = self.tool_choice
         if isinstance(choice, NamedTool):
             name = choice.function.name
-            found = [tool for tool in self.tools if tool.function.name == name]
-            return found or _refuse_choice(f"must name one of the tools, not {name!r}")
+            named = [tool for tool in self.tools if tool.function.name == name]
+            return named or _refuse_choice(f"must name one of the tools, not {name!r}")
         if choice == "required" and not self.tools:
             return _refuse_choice("must be given with tools, not 'required' without any")
         return [] if choice == "none" else self.tools
@@ -167,8 +167,8 @@ class Plan:
         """
         for call in calls:
             if call.name in self.calls:
-                found = mismatch(self.calls[call.name], call.arguments)
-                _require_match(found, f"the call of {call.name}", "tools")
+                reason = mismatch(self.calls[call.name], call.arguments)
+                _require_match(reason, f"the call of {call.name}", "tools")
         if self.content is not None and not calls and finish_reason != "length":
             _require_match(mismatch(self.content, content), "the reply", "response_format")
 

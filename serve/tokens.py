@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from cassandra_spec.drafting.text import encode_text
 from cassandra_spec.serve.errors import ApiError
 from cassandra_spec.serve.logprobs import TokenTexts
 from cassandra_spec.serve.requests import Body
+from cassandra_spec.text.reply import encode_text
 
 
 class TokenizeRequest(Body):

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cassandra_spec.drafting.grammar import JSON_STYLE
+from cassandra_spec.text.grammar import JSON_STYLE
 
 MARK, END_MARK = "<tool_call>", "</tool_call>"
 
@@ -104,10 +104,10 @@ def with_tools(
     shown = [_as_text(each, form) for each in messages]
     if not tools:
         return shown
-    told = _instructions(tools, form)
+    instructions = _instructions(tools, form)
     if shown[0]["role"] == "system":
-        told, shown = f"{shown[0]['content']}\n\n{told}", shown[1:]
-    return [{"role": "system", "content": told}, *shown]
+        instructions, shown = f"{shown[0]['content']}\n\n{instructions}", shown[1:]
+    return [{"role": "system", "content": instructions}, *shown]
 
 
 def _instructions(tools: Sequence[Mapping[str, Any]], form: CallFormat) -> str:
@@ -225,8 +225,8 @@ def parse_calls(text: str, form: CallFormat) -> list[Call]:
     Arguments are given back as the model wrote them.
     """
     calls, at = list[Call](), len(form.begin)
-    while found := _read_call(text, at):
-        call, at = found
+    while call_and_end := _read_call(text, at):
+        call, at = call_and_end
         calls.append(call)
         if not text.startswith(form.between, at):
             break

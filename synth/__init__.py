@@ -1,1 +1,1 @@
-"""Export, synthesis and equivalence of the gateware."""
+"""Export and synthesis of the gateware."""

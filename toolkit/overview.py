@@ -16,10 +16,9 @@ RESULTS = Path(__file__).resolve().parents[1] / "docs/results"
 
 SHOWN = {
     "llama.cpp BF16": "llama.cpp, BF16",
-    "native plain, BF16": "this engine without drafts, BF16",
-    "native exact, 4 bits": "drafts that read 5.1 bits a weight",
-    "native hybrid, exact, 4 bits": "and copies of earlier tokens",
-    "native hybrid, table, 12-bit target": "and a table, target in 12 bits",
+    "native plain, BF16": "this engine, no drafts, BF16",
+    "native exact, 4 bits": "draft view: 5.1 bits a weight",
+    "native hybrid, exact, 4 bits": "hybrid: draft view and copies of tokens",
 }
 """Contenders of the table, and their labels in the plot."""
 

@@ -53,6 +53,35 @@ class CommandParser(argparse.ArgumentParser):
             default=argparse.SUPPRESS,
             help="print the traceback of an error",
         )
+        self._first: frozenset[str] = frozenset()
+
+    def show_first(self, *flags: str) -> None:
+        """Let ``--help`` show only these flags, and add ``--help-all``, which shows all."""
+        text = "show all options and exit"
+        self.add_argument(
+            "--help-all", action=_HelpAll, nargs=0, default=argparse.SUPPRESS, help=text
+        )
+        self._first = frozenset({"--help", "--help-all", *flags})
+
+    def format_help(self) -> str:
+        """Return the help text, with the first flags if there is a choice of them."""
+        flags = [action for action in self._actions if self._first and action.option_strings]
+        later = {a: a.help for a in flags if not self._first.intersection(a.option_strings)}
+        for action in later:
+            action.help = argparse.SUPPRESS
+        try:
+            return super().format_help()
+        finally:
+            for action, text in later.items():
+                action.help = text
+
+    def format_whole_help(self) -> str:
+        """Return the help text with all flags."""
+        first, self._first = self._first, frozenset()
+        try:
+            return self.format_help()
+        finally:
+            self._first = first
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does; the attribute ``given`` has the flags of the command line."""
@@ -67,6 +96,16 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(
             BAD_INPUT, head + one_line(message, LONGEST_LINE - len(head + tail)) + tail + "\n"
         )
+
+
+class _HelpAll(argparse.Action):
+    """Print the help with all flags."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Print it and exit."""
+        assert isinstance(parser, CommandParser)
+        print(parser.format_whole_help(), end="")
+        parser.exit()
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
@@ -155,6 +194,8 @@ def _message(error: BaseException, options: argparse.Namespace) -> str:
         return f"{os.fsdecode(where)}: {error.strerror or error}"
     if isinstance(error, ModuleNotFoundError):
         module = (error.name or "").partition(".")[0]
+        if module == "cassandra_spec":
+            return f"{error.name} is missing: it is in a checkout of the project alone"
         if module in EXTRAS:
             return f"{module} is missing: pip install 'cassandra-spec[{EXTRAS[module]}]'"
     if type(error).__module__.startswith("cassandra_spec."):

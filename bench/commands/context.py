@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from cassandra_spec.bench import equal
 from cassandra_spec.model import flags as model_flags
 from cassandra_spec.toolkit import flags
 
@@ -94,6 +95,4 @@ def _context(args: argparse.Namespace) -> int:
     save({"contexts": found, "windows": windows}, args.json, texts, args.document)
     for plot in plots if args.figures else ():
         write_file(args.figures / f"{plot.name}.svg", plot.svg().encode())
-    differing, count = differing_replies(compared)
-    print(f"\n{'FAIL' if differing else 'PASS'}: {differing} of {count} replies differ")
-    return 1 if differing else 0
+    return equal.report(*differing_replies(compared))

@@ -6,6 +6,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
+from cassandra_spec.bench import equal
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model import flags as model_flags
 from cassandra_spec.toolkit import flags
@@ -109,9 +110,7 @@ def _decode(args: argparse.Namespace) -> int:
     if args.figure:
         title = f"Decoding {args.source}, {args.threads} threads"
         write_file(args.figure, draw(found, title=title))
-    differing, compared = differing_replies(found)
-    print(f"\n{'FAIL' if differing else 'PASS'}: {differing} of {compared} replies differ")
-    return 1 if differing else 0
+    return equal.report(*differing_replies(found))
 
 
 def _shapes(args: argparse.Namespace) -> int:

@@ -58,10 +58,10 @@ def register(subparsers: flags.Subparsers) -> None:
 
 
 def _draft_cache(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.compare.questions import read_questions
     from cassandra_spec.bench.decode.context import check_contexts
     from cassandra_spec.bench.decode.report import save
     from cassandra_spec.bench.draft_cache import lines, measure, readings
+    from cassandra_spec.bench.questions import read_questions
 
     check_contexts(args.contexts)
     views = readings(args.windows, args.sinks, args.bits, args.keep)

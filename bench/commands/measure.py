@@ -8,57 +8,30 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cassandra_spec.bench.commands import (
     context,
     decode,
     draft_cache,
-    methods,
     sampling,
     serving,
     streaming,
     structured,
 )
-from cassandra_spec.bench.study import flags as study_flags
 from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.model import flags as model_flags
-from cassandra_spec.native.linear import FORMS, PROMPT_ROWS
+from cassandra_spec.native.limits import PROMPT_ROWS
+from cassandra_spec.native.linear import FORMS
 from cassandra_spec.toolkit import flags
-
-if TYPE_CHECKING:
-    from cassandra_spec.bench.study.acceptance import Row
 
 EPILOG = """\
 examples:
-  casspec bench acceptance smollm2
-  casspec bench small-model small
   casspec bench decode smollm2
   casspec bench kernels
   casspec bench codec
   casspec bench pack
   casspec bench serving packed
-"""
-
-ACCEPTANCE_EPILOG = """\
-examples:
-  casspec bench acceptance smollm2
-  casspec bench acceptance smollm2 --settings "exact-*" --gamma 3 5 --json acceptance.json
-  casspec bench acceptance ~/models/llama --prompts own.txt --max-tokens 256
-  casspec bench acceptance smollm2 --settings exact-4 --draft hybrid --rows 7 --low 3
-  casspec bench acceptance smollm2 --figure acceptance.svg
-
-Packs the model with each of the settings and evaluates its draft along the target's greedy replies.
-Intervals are 95 % bootstrap intervals over prompts. `best` is the gamma with the least traffic.
-docs/results/acceptance.md defines the figures and lists the settings.
-"""
-
-SMALL_EPILOG = """\
-examples:
-  casspec bench small-model small
-  casspec bench acceptance small --prompts lines.txt
-
-Takes some minutes on two cores. Trains on the calibration text (model/data/README.md).
 """
 
 CODEC_EPILOG = """\
@@ -115,81 +88,10 @@ def register(subparsers: flags.Subparsers, *others: Callable[[flags.Subparsers],
     inner = flags.add_command(subparsers, "bench", "run a benchmark", EPILOG).add_subparsers(
         metavar="BENCHMARK", required=True
     )
-    own = (_add_acceptance, _add_small_model, decode.register, context.register, _add_levels)
-    rest = (_add_kernels, _add_codec, _add_pack, methods.add_exits, methods.add_projection)
-    last = (
-        methods.add_tables,
-        serving.register,
-        streaming.register,
-        draft_cache.register,
-        sampling.register,
-    )
-    for add in (*own, *rest, *last, structured.register, *others):
+    own = (decode.register, context.register, _add_levels, _add_kernels, _add_codec, _add_pack)
+    rest = (serving.register, streaming.register, draft_cache.register, sampling.register)
+    for add in (*own, *rest, structured.register, *others):
         add(inner)
-
-
-def _add_acceptance(subparsers: flags.Subparsers) -> None:
-    text = "measure acceptance and traffic of drafts, by pack settings"
-    parser = flags.add_command(subparsers, "acceptance", text, ACCEPTANCE_EPILOG, _acceptance)
-    study_flags.add_study_flags(parser)
-    flags.add_some(parser, "settings", "settings to measure (default: all)", metavar="GLOB")
-    flags.add_some(parser, "gamma", "draft lengths (default: 3 5)", (3, 5), type=int, metavar="N")
-    flags.add_file(parser, "json", "write all figures as JSON")
-    text = "plot acceptance against bits (SVG), instead of the table of settings"
-    flags.add_file(parser, "figure", text)
-
-
-def _acceptance(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.acceptance import heading, measure_settings
-    from cassandra_spec.bench.study.settings import choose
-
-    if args.figure:
-        return _figure(args)
-    chosen = choose(args.settings)
-    study = study_flags.open_study(args, "bench")
-    study.check_gammas(args.gamma)
-    found: list[Row] = []
-    print(heading(args.gamma))
-    for line, rows in measure_settings(study, chosen, args.gamma):
-        print(line, flush=True)
-        found += rows
-    _save(args, found)
-    return 0
-
-
-def _figure(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.acceptance import PLOT_GAMMA, curve_table, measure_curves
-    from cassandra_spec.bench.study.figure import draw
-    from cassandra_spec.model.output import write_file
-
-    curves = measure_curves(study_flags.open_study(args, "bench"))
-    print(curve_table(curves))
-    write_file(args.figure, draw(curves, title=f"{args.source}, gamma {PLOT_GAMMA}"))
-    _save(args, [found for rows in curves.values() for found in rows])
-    return 0
-
-
-def _save(args: argparse.Namespace, found: Sequence[Row]) -> None:
-    from cassandra_spec.model.output import write_json
-
-    if args.json:
-        write_json(args.json, {"source": args.source, "rows": [row.to_dict() for row in found]})
-        print(f"{args.json}: {len(found)} rows", file=sys.stderr)
-
-
-def _add_small_model(subparsers: flags.Subparsers) -> None:
-    text = "train a small, never quantised model for comparison"
-    parser = flags.add_command(subparsers, "small-model", text, SMALL_EPILOG, _small_model)
-    flags.add_destination(parser)
-    flags.add_count(parser, "steps", "training steps", 600)
-    flags.add_quiet(parser)
-
-
-def _small_model(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.study.small import train_small
-
-    train_small(args.destination, steps=args.steps, progress=flags.shows_progress(args))
-    return 0
 
 
 def _add_levels(subparsers: flags.Subparsers) -> None:
@@ -217,9 +119,9 @@ def _add_levels(subparsers: flags.Subparsers) -> None:
 
 
 def _levels(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench import levels
-    from cassandra_spec.bench.compare.questions import ALL, read_questions
+    from cassandra_spec.bench import equal, levels
     from cassandra_spec.bench.decode.report import save
+    from cassandra_spec.bench.questions import ALL, read_questions
     from cassandra_spec.model.output import write_file
 
     questions = read_questions(args.questions, args.each, uses=[args.prompts])
@@ -234,8 +136,7 @@ def _levels(args: argparse.Namespace) -> int:
     if args.figure:
         write_file(args.figure, levels.draw(found, title=f"Levels of drafting, {args.source}"))
     differing = sum(each.turns - each.identical for each in found if each.category == ALL)
-    print(f"\n{'FAIL' if differing else 'PASS'}: {differing} replies differ from the plain ones")
-    return 1 if differing else 0 if whole else 130
+    return equal.report(differing, whole=whole)
 
 
 def _add_kernels(subparsers: flags.Subparsers) -> None:

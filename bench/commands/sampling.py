@@ -41,8 +41,8 @@ def register(subparsers: flags.Subparsers) -> None:
 
 
 def _sampling(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.compare.questions import read_questions
     from cassandra_spec.bench.decode.report import save
+    from cassandra_spec.bench.questions import read_questions
     from cassandra_spec.bench.sampling import lines, measure
 
     found = measure(

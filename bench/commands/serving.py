@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from cassandra_spec.bench import equal
 from cassandra_spec.bench.serving.requests import KINDS
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model import flags as model_flags
@@ -91,7 +92,7 @@ def _add_serving(subparsers: flags.Subparsers) -> None:
 
 
 def _serving(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.compare.answers import Answers
+    from cassandra_spec.bench.answers import Answers
     from cassandra_spec.bench.decode.report import check_outputs, save
     from cassandra_spec.bench.serving import contenders as all_contenders
     from cassandra_spec.bench.serving import report
@@ -134,13 +135,12 @@ def _serving(args: argparse.Namespace) -> int:
         title = f"Servers under load, {args.source.name}, {args.threads} threads"
         write_file(args.figure, report.draw(found, title=title))
     differing = report.faults(found, contenders)
-    print(f"\n{'FAIL' if differing else 'PASS'}: {differing} replies differ from the plain ones")
-    return 1 if differing else 0 if whole else 130
+    return equal.report(differing, whole=whole)
 
 
 def _check(args: argparse.Namespace) -> None:
     """Raise :class:`CassandraError` if a number is out of its range."""
-    from cassandra_spec.native.engine_binding import MAX_ROWS
+    from cassandra_spec.native.limits import MAX_ROWS
 
     for count in args.clients:
         if not 1 <= count <= MAX_ROWS:
@@ -156,8 +156,8 @@ def _check(args: argparse.Namespace) -> None:
 
 def _prompts(args: argparse.Namespace) -> Sequence[str]:
     """Return the first turns of the questions that fit, categories in turn."""
-    from cassandra_spec.bench.compare.questions import in_turn, read_questions
     from cassandra_spec.bench.decode.prompts import fill_up
+    from cassandra_spec.bench.questions import in_turn, read_questions
     from cassandra_spec.drafting import encode_prompt
     from cassandra_spec.model.packing.calibration import HELD_OUT, read_text
     from cassandra_spec.model.pretrained import load_tokenizer

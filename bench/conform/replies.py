@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from cassandra_spec.bench.equal import first_difference
+
 END = "(end)"
 """Placeholder of the token after the end of a text."""
 
@@ -44,7 +46,7 @@ _SHOWN = 20  # characters
 
 
 class Way(Protocol):
-    """One way to decode greedily."""
+    """One way to decode."""
 
     name: str
 
@@ -75,21 +77,22 @@ class Difference:
     margins: tuple[float | None, float | None]
 
 
-def first_difference(
+def find_difference(
     number: int, prompt: str, ways: tuple[Way, Way], replies: tuple[Reply, Reply]
 ) -> Difference | None:
     """None if the replies are identical: by tokens of one vocabulary, else by text."""
     one, other = replies
     if one.vocabulary and one.vocabulary == other.vocabulary:
-        if one.tokens == other.tokens:
+        place = first_difference(one.tokens, other.tokens)
+        if place is None:
             return None
-        place = _common(one.tokens, other.tokens)
         places: list[int | None] = [place, place]
         character = one.ends[place - 1] if place else 0
     else:
-        if one.text == other.text:
+        differing = first_difference(one.text, other.text)
+        if differing is None:
             return None
-        character = _common(one.text, other.text)
+        character = differing
         places = [reply.place_of(character) for reply in replies]
     pairs = list(zip(ways, replies, places, strict=True))
     margins = [None if p is None else way.margin(prompt, reply, p) for way, reply, p in pairs]
@@ -101,10 +104,3 @@ def first_difference(
         pieces=(pieces[0], pieces[1]),
         margins=(margins[0], margins[1]),
     )
-
-
-def _common(one: Sequence[object], other: Sequence[object]) -> int:
-    """Return the length of the common prefix."""
-    pairs = enumerate(zip(one, other, strict=False))
-    shorter = min(len(one), len(other))
-    return next((place for place, (mine, theirs) in pairs if mine != theirs), shorter)

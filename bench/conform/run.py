@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from cassandra_spec.bench.compare.answers import Answers
-from cassandra_spec.bench.compare.questions import Question, ask_all
+from cassandra_spec.bench.answers import Answers
 from cassandra_spec.bench.conform.local import MAX_DRAFTED
-from cassandra_spec.bench.conform.replies import Difference, Reply, Way, first_difference
+from cassandra_spec.bench.conform.replies import Difference, Reply, Way, find_difference
+from cassandra_spec.bench.questions import Question, ask_all
 from cassandra_spec.toolkit.tables import text_table
 
 
@@ -37,7 +37,7 @@ class Run:
     def _compare(self, prompt: str) -> None:
         one, other = (self._reply(way, prompt) for way in self.ways)
         number = self.compared + 1
-        difference = first_difference(number, prompt, self.ways, (one, other))
+        difference = find_difference(number, prompt, self.ways, (one, other))
         pairs = zip(self.ways, (one, other), strict=True)
         rows = {way.name: self._unequal_rows(way, prompt, reply) for way, reply in pairs}
         self.compared = number

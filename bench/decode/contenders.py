@@ -55,7 +55,7 @@ class Contender:
     table: bool = False  # of n-grams, for the low drafter
     weights: str = "BF16"  # type of llama.cpp's file
     flash: bool = False  # llama.cpp's flash attention
-    slow: bool = False  # answers a part of the prompts, shortly
+    slow: bool = False  # answers a subset of the prompts, with short replies
     same_as: str | None = None  # whose replies its own must be, token for token
     checkout: Path | None = None  # whose code decodes, if not this one's
 

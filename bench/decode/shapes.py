@@ -257,8 +257,8 @@ def time_rounds(
     The keys and values of the prompt, all but the last token's, must exist. All rounds begin there.
     """
     from cassandra_spec.drafting import Chooser, Part, Settings
-    from cassandra_spec.native.batching.runtime import EngineRuntime
-    from cassandra_spec.native.batching.slots import OneSlot
+    from cassandra_spec.native.rounds.runtime import EngineRuntime
+    from cassandra_spec.native.rounds.slots import OneSlot
 
     kind = "model" if gamma else "none"
     settings = Settings(gamma=gamma, draft=kind, max_tokens=_REPLY)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from cassandra_spec.bench.compare.answers import Answers
+from cassandra_spec.bench.answers import Answers
 from cassandra_spec.bench.serving.client import Answer, assemble, content, parts
 from cassandra_spec.bench.serving.contenders import Contender
 from cassandra_spec.bench.serving.servers import LocalServer

@@ -1,30 +1,33 @@
 """Compare speculative with plain replies, token by token, on many prompts.
 
-SmolLM2 is packed in each scheme; the bundled prompts are answered greedily by plain decoding and
+SmolLM2 is packed in each scheme; the bundled prompts are answered by plain decoding and
 speculatively. Schemes unary and exact must all give the replies of one plain target; mx rounds its
 weights and must give those of its own plain decoding. Answers are kept, so an interrupted run can
 be resumed.
 
 ``--backend torch`` (``make soak``): gamma 1 to 8 in turn, keys and values in BF16 and in the
 format. ``--backend native`` (``make regression``): every gamma, every draft source, chains and
-trees of three sizes, with and without a minimum margin, both forms of the target; some prompts
-follow enough text that prompt and reply fill 8,192 positions. With ``--table`` the low drafters
+trees of three sizes, with and without a minimum margin, every form of the target, greedy and
+sampled, alone and beside up to three others; some prompts follow enough text that prompt and reply
+fill 8,192 positions. With ``--table`` the low drafters
 have a table of n-grams, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
 
+from cassandra_spec.bench import equal
+from cassandra_spec.bench.answers import Answers
 from cassandra_spec.bench.soak import native_replies, torch_replies
-from cassandra_spec.bench.soak.answers import Answers, version
-from cassandra_spec.bench.soak.cases import RECIPES, Case, Run, with_plain
+from cassandra_spec.bench.soak.cases import RECIPES, Answer, Case, Run, with_plain
 from cassandra_spec.bench.study.prompts import bundled_prompts
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.packing.calibration import cache_directory, load_or_calibrate
@@ -50,26 +53,34 @@ def _pack(folder: Path, schemes: Sequence[str], cluster: str | None) -> None:
             pack_model(source, folder / scheme, recipe, norms=norms, cluster=cluster, progress=True)
 
 
-def _answer_all(args: argparse.Namespace, todo: Sequence[Case], answers: Answers) -> None:
-    """Answer what is not answered yet."""
+def _answer_all(args: argparse.Namespace, todo: Sequence[Case]) -> dict[Case, Answer]:
+    """Return the answers to all cases; those of an earlier run are in a journal."""
+    journal = Answers(
+        args.out / f"answers-{args.backend}-{args.max_tokens}.journal",
+        ("golden", "model", "drafting", "native", "bench/soak"),
+        [args.table] if args.table else [],
+    )
     run = Run(
         folder=args.out,
         max_tokens=args.max_tokens,
         threads=args.threads,
         table=args.table,
     )
-    left = [case for case in todo if case not in answers]
+    left = [case for case in todo if [case.key] not in journal]
     answer = BACKENDS[args.backend].answer
     bar = tqdm(total=len(todo), initial=len(todo) - len(left), desc="replies")
     default = JOBS[args.backend]
     with Workers(args.jobs, cluster=args.cluster, default=default) as workers, bar:
         results = workers.map(partial(answer, run), left)
         for case, found in zip(left, results, strict=True):
-            answers.add(case, found)
+            journal.get([case.key], partial(dataclasses.asdict, found))
             bar.update()
+    return {case: Answer.of_json(journal[[case.key]]) for case in todo}
 
 
-def compare(pairs: Sequence[tuple[Case, Case]], answers: Answers, variant: str) -> int:
+def compare(
+    pairs: Sequence[tuple[Case, Case]], answers: Mapping[Case, Answer], variant: str
+) -> int:
     """Print a line for each scheme and variant; the number of replies that differ.
 
     ``pairs`` are speculative cases and the plain ones whose tokens theirs must be.
@@ -79,9 +90,13 @@ def compare(pairs: Sequence[tuple[Case, Case]], answers: Answers, variant: str) 
         kinds.setdefault((pair[0].scheme, pair[0].variant), []).append(pair)
     lines, differing = [], 0
     for kind, some in kinds.items():
-        wrong = [case for case, plain in some if answers[case].tokens != answers[plain].tokens]
-        for case in wrong:
-            print(f"differs: {case}", file=sys.stderr)
+        places = {
+            case: equal.first_difference(answers[case].tokens, answers[plain].tokens)
+            for case, plain in some
+        }
+        wrong = {case: place for case, place in places.items() if place is not None}
+        for case, place in wrong.items():
+            print(f"differs at token {place}: {case}", file=sys.stderr)
         differing += len(wrong)
         found = [answers[case] for case, _ in some]
         tokens = sum(len(each.tokens) for each in found)
@@ -122,12 +137,7 @@ def _run(args: argparse.Namespace) -> int:
     args.out, args.table = args.out.absolute(), args.table and args.table.absolute()
     args.out.mkdir(parents=True, exist_ok=True)
     _pack(args.out, list(dict.fromkeys(case.scheme for case in todo)), args.cluster)
-    made_by = version([args.table] if args.table else [])
-    answers = Answers(args.out / f"answers-{args.backend}-{args.max_tokens}-{made_by}.json")
-    _answer_all(args, todo, answers)
-    differing = compare(pairs, answers, VARIANTS[args.backend])
-    print(f"{'FAIL' if differing else 'PASS'}: {differing} replies differ from plain decoding")
-    return 1 if differing else 0
+    return equal.report(compare(pairs, _answer_all(args, todo), VARIANTS[args.backend]))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

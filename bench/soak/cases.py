@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from cassandra_spec.bench.decode.prompts import encode_after
 from cassandra_spec.bench.study.prompts import bundled_prompts
-from cassandra_spec.drafting import Counters, DraftKind, Gamma, Levels, Settings, encode_prompt
+from cassandra_spec.drafting import (
+    Counters,
+    DraftKind,
+    Gamma,
+    Levels,
+    Sampling,
+    Settings,
+    encode_prompt,
+)
 from cassandra_spec.golden import Format
 from cassandra_spec.model.packing.calibration import HELD_OUT, read_text
 from cassandra_spec.model.packing.packer import Recipe
@@ -51,6 +59,8 @@ class Case:
     min_margin: float = 0.0
     levels: Levels = CHAINS
     context: int | None = None  # tokens of the prompt, text before it included; None: as it is
+    temperature: float = 0.0  # the seed is the prompt's number
+    beside: int = 0  # further prompts, the next ones, that are decoded beside it
 
     @property
     def key(self) -> str:
@@ -65,6 +75,7 @@ class Case:
             prompt=self.prompt,
             draft="none",
             context=self.context,
+            temperature=self.temperature,
         )
 
     def settings(self, max_tokens: int, stops: frozenset[int]) -> Settings:
@@ -76,7 +87,17 @@ class Case:
             levels=self.levels,
             max_tokens=max_tokens,
             stop_tokens=stops,
+            sampling=Sampling(temperature=self.temperature),
+            seed=self.prompt,
         )
+
+    def company(self) -> list[Case]:
+        """Return the cases that are decoded beside it."""
+        number = len(bundled_prompts())
+        return [
+            dataclasses.replace(self, prompt=(self.prompt + at) % number, context=None, beside=0)
+            for at in range(1, self.beside + 1)
+        ]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,6 +115,11 @@ class Answer:
         tokens = tuple(token for emitted in rounds for token in emitted)
         drafted, copied = counters.drafted, counters.copies.drafted
         return cls(tokens=tokens, drafted=drafted, accepted=counters.accepted, copied=copied)
+
+    @classmethod
+    def of_json(cls, body: Mapping[str, Any]) -> Answer:
+        """Invert ``dataclasses.asdict``, also after JSON."""
+        return cls(**{**body, "tokens": tuple(body["tokens"])})
 
 
 class Prompts:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cassandra_spec.bench.soak.cases import CHAINS, Answer, Case, Prompts, Run
-from cassandra_spec.drafting import Counters, DraftKind, Gamma, Levels
+from cassandra_spec.drafting import Batch, Counters, DraftKind, Gamma, Levels
 from cassandra_spec.model.baking import open_table
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.native.engine_binding import MAX_GAMMA
+from cassandra_spec.native.limits import MAX_GAMMA
 
 POSITIONS = 8192
 """Length limit of prompt and reply together."""
@@ -28,6 +28,10 @@ LEVELS = (
 )
 """Chains, and trees of three sizes."""
 
+TEMPERATURES = (0.0, 0.0, 0.7, 0.0, 1.0)
+COMPANY = (0, 3, 0, 0, 1, 0, 3)
+"""Temperatures, and numbers of other replies beside each, in turn; plain ones are alone."""
+
 TARGETS = ("bf16", "packed12", "planes")
 _GAMMAS: tuple[Gamma, ...] = (*range(1, MAX_GAMMA + 1), "adaptive")
 
@@ -46,6 +50,8 @@ def pairs(schemes: Sequence[str], prompts: int) -> Iterator[tuple[Case, Case]]:
                     gamma=_GAMMAS[number % len(_GAMMAS)],
                     min_margin=0.75 if number % 5 < 2 else 0.0,
                     levels=LEVELS[(number % len(CONTEXTS) + number // len(CONTEXTS)) % len(LEVELS)],
+                    temperature=TEMPERATURES[number % len(TEMPERATURES)],
+                    beside=COMPANY[number % len(COMPANY)],
                 )
                 yield case, case.plain(target)
 
@@ -61,7 +67,8 @@ def _engine(run: Run, scheme: str, target: str) -> Engine:
             engine.close()
         _open.clear()
         place = run.folder / scheme
-        engine = Engine.from_packed(place, target=target, threads=run.threads, context=POSITIONS)
+        size = {"context": POSITIONS, "slots": 1 + max(COMPANY)}
+        engine = Engine.from_packed(place, target=target, threads=run.threads, **size)
         engine.use_table(None if run.table is None else open_table(run.table, place))
         _open[key] = engine
     return _open[key]
@@ -74,7 +81,21 @@ def answer(run: Run, case: Case) -> Answer:
 
 
 def reply(engine: Engine, prompts: Prompts, case: Case, max_tokens: int) -> Answer:
-    """Decode one reply by an engine."""
-    counters = Counters()
-    rounds = engine.rounds(prompts(case), case.settings(max_tokens, prompts.stops), counters)
-    return Answer.of(rounds, counters)
+    """Decode one reply by an engine, beside those of its company."""
+    counters, settings = Counters(), case.settings(max_tokens, prompts.stops)
+    if not case.beside:
+        return Answer.of(engine.rounds(prompts(case), settings, counters), counters)
+    with engine.sequences() as batch:
+        slot = batch.claim(prompts(case), settings, counters)
+        for other in case.company():
+            batch.claim(prompts(other), other.settings(max_tokens, prompts.stops))
+        return Answer.of(_rounds_of(slot, batch), counters)
+
+
+def _rounds_of(slot: int, batch: Batch) -> Iterator[list[int]]:
+    """Yield the tokens of one sequence of a batch, in each step, until it ends."""
+    ended = False
+    while not ended:
+        found = [each for each in batch.step() if each.slot == slot]
+        ended = any(each.ended for each in found)
+        yield [each.token for each in found]

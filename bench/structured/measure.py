@@ -18,9 +18,9 @@ from cassandra_spec.drafting import (
     Settings,
     encode_prompt,
 )
-from cassandra_spec.drafting.grammar import Grammar, GrammarCompiler, GrammarText
 from cassandra_spec.drafting.settings import BEST_MARGIN
 from cassandra_spec.model.backends import BACKENDS, CheckedBackend, Opening
+from cassandra_spec.text.grammar import Grammar, GrammarCompiler, GrammarText
 from cassandra_spec.toolkit.tables import text_table
 
 GAMMA = 7

@@ -262,7 +262,7 @@ class Study:
         return lm, replies
 
     def _replace_drafts(self, lm: CassandraForCausalLM, packed: PackedFile) -> None:
-        """Give each linear layer the draft of a packing; one that is not packed drafts itself."""
+        """Give each linear layer the draft of a packing; others draft with target weights."""
         values = dict(decode_tensors(packed, draft=True, jobs=self.jobs, progress=self.progress))
         for name, module in lm.network.named_modules():
             if not isinstance(module, PackedLinear):

@@ -133,7 +133,7 @@ class Score:
 
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> Score:
-        """Invert :meth:`to_dict`."""
+        """Build a score from the output of :meth:`to_dict`."""
         return cls(**{**body, "candidate": Candidate(**body["candidate"])})
 
 

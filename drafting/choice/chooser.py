@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from cassandra_spec.drafting.choice.guide import guided
 from cassandra_spec.drafting.choice.processors import Logits
 from cassandra_spec.drafting.choice.sampling import (
     Picker,
@@ -19,11 +20,10 @@ from cassandra_spec.drafting.choice.sampling import (
     top_tokens,
     verify,
 )
-from cassandra_spec.drafting.grammar.guide import guided
-from cassandra_spec.drafting.grammar.state import GrammarState
 from cassandra_spec.drafting.proposal import Node, Proposal, child
 from cassandra_spec.drafting.settings import Settings
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.text.grammar.state import GrammarState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +69,8 @@ class Chooser:
     ) -> None:
         self._prompt, self.settings, self._pick = prompt, settings, picker
         self.seed = seed_of(settings.seed)
-        self._random = np.random.default_rng(self.seed)  # of Eq. 1
-        self._position = len(prompt)  # of the next token
+        self._random = np.random.default_rng(self.seed)  # draws for Eq. 1
+        self._position = len(prompt)  # position of the next token
         self._states = [each.begin(prompt) for each in settings.processors]
         grammars = [each for each in self._states if isinstance(each, GrammarState)]
         self._grammar = grammars[0] if grammars else None
@@ -99,7 +99,7 @@ class Chooser:
         return tuple(range(n)), last
 
     def drafts(self, budget: int) -> bool:
-        """Return False if the grammar determines the next token, so that no draft is needed."""
+        """Return True unless a grammar forces the next token, which then needs no draft."""
         state = self._guide(budget)
         return state is None or state.guess() is None
 

@@ -83,7 +83,7 @@ class Pick:
 
     token: int
     second: int  # -1: no other token is allowed
-    margin: float  # by which the first exceeds the second, in logits; noise included
+    margin: float  # noisy logit of the first less that of the second
 
 
 Picker = Callable[[NDArray[np.float32], Sampling, int, int], Pick]
@@ -119,10 +119,10 @@ def top_tokens(logits: NDArray[np.float32], count: int) -> list[int]:
     """Return the ``count`` top tokens by logits [vocabulary]; among equals the smaller first."""
     count = min(count, len(logits))
     least = np.partition(logits, -count)[-count]
-    some = np.flatnonzero(logits >= least)
-    order = np.argsort(-logits[some], kind="stable")[:count]
-    found: list[int] = some[order].tolist()
-    return found
+    candidates = np.flatnonzero(logits >= least)
+    order = np.argsort(-logits[candidates], kind="stable")[:count]
+    top: list[int] = candidates[order].tolist()
+    return top
 
 
 def draw(distribution: Probabilities, random: np.random.Generator) -> int:

@@ -15,9 +15,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from cassandra_spec.bench.baselines import Method, PreparedLow
 from cassandra_spec.drafting import TABLE
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.lab.baselines import Method, PreparedLow
 from cassandra_spec.model.speculative import CassandraForCausalLM
 
 _LIKELIEST = 4

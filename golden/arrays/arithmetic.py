@@ -1,7 +1,7 @@
 """The arithmetic of docs/format.md, section 4, on arrays: integers and small tables only.
 
 A shift ``d = E - max(e, 1)`` matters only from -1 (saturated) to 9 (everything shifted out), so
-aligned significands and windows are tables indexed by (d, significand), and ``value`` is a table
+aligned significands are tables indexed by (d, significand), and ``value`` is a table
 indexed by (E, magnitude), without the sign.
 """
 
@@ -17,7 +17,7 @@ from cassandra_spec.golden.format import SIGNIFICAND, Format, Scheme
 from cassandra_spec.golden.packed import Values
 
 ESCAPE_WINDOW = 255
-"""Window that means "saturated" (scheme exact)."""
+"""Aligned significand that means "saturated" (scheme exact)."""
 
 SHIFT_MAX = 9
 """Largest useful shift: 255 / 2^9 rounds to 0."""
@@ -46,7 +46,7 @@ def _residue_width() -> Octets:
 
 
 RESIDUE_WIDTH = _residue_width()
-"""Number of ``residue`` bits for a window, uint8 [256] (section 4.3)."""
+"""Number of ``residue`` bits of an aligned significand, uint8 [256] (section 4.3)."""
 
 
 def _grid() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -93,7 +93,7 @@ VALUE = _value_table()
 
 @cache
 def magnitude_table(scheme: Scheme, significand: int = SIGNIFICAND) -> Octets:
-    """Return the aligned significand (mx) or window (exact) at ``(d + 1) * 256 + sig``, uint8.
+    """Tabulate the aligned significand (mx, exact) at ``(d + 1) * 256 + sig``, uint8.
 
     d is the shift, from -1 (saturated) to ``SHIFT_MAX``.
     """
@@ -106,7 +106,7 @@ def exponents_of(values: Values) -> Octets:
 
 
 def magnitudes(values: Values, exponents: Octets, groups: Octets, format: Format) -> Octets:
-    """Return the mantissa (unary), aligned significand (mx) or window (exact), uint8.
+    """Return the mantissa (unary) or aligned significand (mx, exact), uint8.
 
     ``exponents`` are the values' own, ``groups`` those of their groups (ignored in unary); all have
     one shape.
@@ -126,7 +126,7 @@ def magnitudes(values: Values, exponents: Octets, groups: Octets, format: Format
 
 
 def residues(values: Values, windows: Octets) -> tuple[Octets, Octets]:
-    """Return residue fields and their widths for values with these windows (section 4.3)."""
+    """Return residue fields and their widths; ``windows`` are the aligned significands (4.3)."""
     mantissa = (values & 0x7F).astype(np.uint8)
     width = RESIDUE_WIDTH.take(windows)
     field = mantissa & ((1 << width.astype(np.uint8)) - 1).astype(np.uint8)

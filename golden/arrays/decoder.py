@@ -132,9 +132,9 @@ class _Run:
         first = np.concatenate([np.zeros(1, dtype=np.int64), owner[:-1]])
         zeros = np.diff(ones, prepend=-1) - 1
         starts = ends - taken
-        some = owner > first
-        zeros[first[some]] = ones[first[some]] - starts[some]
-        tail = np.where(some, ends - 1 - ones[owner - 1] if ones.size else 0, taken)
+        not_empty = owner > first
+        zeros[first[not_empty]] = ones[first[not_empty]] - starts[not_empty]
+        tail = np.where(not_empty, ends - 1 - ones[owner - 1] if ones.size else 0, taken)
         limit = self.format.codebook
         long_runs = np.zeros(ends.size, dtype=np.bool_)
         long_runs[np.searchsorted(owner, np.flatnonzero(zeros >= limit), side="right")] = True
@@ -323,7 +323,7 @@ class _Run:
         return dense
 
     def _windows(self, decoded: Windows, sizes: Ints) -> tuple[Octets, Octets]:
-        """Return the windows and residue fields of the kept values."""
+        """Return the aligned significands and the residue fields of the kept values."""
         segments = self.grid.segments
         room = decoded.windows.size // segments
         index = bitops.span_indices(np.arange(segments) * room, sizes)

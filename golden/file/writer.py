@@ -54,7 +54,7 @@ class Writer:
         self._about = about
         self._plan = dict(plan)
         self._written: dict[str, Spec] = {}
-        self._checksums: dict[str, int] = {}  # of unpacked tensors
+        self._checksums: dict[str, int] = {}  # CRC-32 of unpacked tensors, by name
         self._entries: dict[str, dict[str, Any]] = {}
         self._room = self._header_room()
         self._offset = 0  # within the data section

@@ -38,7 +38,7 @@ class Draft:
     """Speculation data of one position; a pruned position has ``None`` instead."""
 
     sign: int
-    exponent: int  # of the value (unary) or its group (mx, exact)
+    exponent: int  # the value's own (unary) or its group's (mx, exact)
     high: int  # high bits of the magnitude; truncated bits are 0
 
 
@@ -172,7 +172,7 @@ class Verifier:
         ]
 
     def _residue_width(self, magnitude: int | None) -> int:
-        """Return the number of bits of a position in ``residue``, given its window."""
+        """Return the number of bits of a position in ``residue``, from its aligned significand."""
         if self._shape.format.scheme != "exact" or magnitude is None or magnitude == 255:
             return 0
         return 1 if magnitude == 0 else leading_zeros(magnitude)

@@ -89,7 +89,7 @@ def aligned(number: Number, group: int, significand: int = 8) -> int:
 
 
 def windowed(number: Number, group: int) -> int:
-    """Return the window of section 4.3."""
+    """Return the aligned significand w of section 4.3: cut, saturated."""
     shift = group - number.effective
     if not number.finite or shift < 0:
         return 255

@@ -39,7 +39,7 @@ HELD_OUT = "heldout.txt"
 """The bundled text for evaluation."""
 
 Told = Callable[[float], object]
-"""Takes the share of some work that is done."""
+"""Called with the fraction of work done, 0 to 1."""
 
 _KEY = "cassandra_norms"
 _VERSION = 1
@@ -52,7 +52,7 @@ class Calibration:
 
     text: str | Path | None = None  # a file; the bundled text by default
     samples: int = 128  # pieces of the text, spread evenly over it
-    length: int = 256  # tokens of each
+    length: int = 256  # tokens of each sample
 
     def __post_init__(self) -> None:
         for field in ("samples", "length"):
@@ -165,8 +165,8 @@ def calibrate(
         told(0.0)
         squares = _gather(source, Path(folder), samples, progress, told)
     values = {name: np.sqrt(total).astype(np.float32) for name, total in squares.items()}
-    for name, found in values.items():
-        if not np.isfinite(found).all():
+    for name, norms in values.items():
+        if not np.isfinite(norms).all():
             raise CassandraError(f"calibration must give finite norms, and {name} has others")
     origin: dict[str, str | int] = {
         "model": Path(source.label).name,
@@ -303,7 +303,7 @@ def load_or_calibrate(
 
 
 def cache_directory() -> Path:
-    """``cassandra`` in the user's cache directory (``XDG_CACHE_HOME``, or ``~/.cache``)."""
+    """Return ``cassandra`` in the cache directory (``XDG_CACHE_HOME``, or ``~/.cache``)."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cassandra"
 
 

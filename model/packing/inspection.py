@@ -17,7 +17,7 @@ from cassandra_spec.toolkit.workers.pool import Workers
 
 
 def verify_file(packed: PackedFile, cluster: str | None = None) -> int:
-    """Read everything and check every checksum; returns how many there are.
+    """Read everything and check every checksum; return their number.
 
     With ``cluster``, its workers read the tensors
     (:class:`cassandra_spec.toolkit.workers.pool.Workers`).

@@ -208,7 +208,7 @@ def _taken(results: Iterator[_Part], spec: PackedTensor, bar: tqdm[None]) -> Ite
 
 
 def _pack_parts(work: Work, parts: Parts, workers: Workers, progress: bool, codec: Packer) -> None:
-    """Pack what is not among the parts yet."""
+    """Pack the tensors that have no part yet."""
     missing = [tensor for tensor in work.tensors if tensor.name not in parts.done]
     _add_codebooks(work, parts, missing, workers, progress)
     done = _total(work.tensors) - _total(missing)
@@ -278,16 +278,16 @@ def _add_codebooks(
         return
     counts: dict[str, Counts] = defaultdict(lambda: np.zeros((2, 256), np.int64))
     with _bar("counting", tensors, progress) as bar:
-        found = (
+        counted = (
             workers.map(count_tensor, map(work.only, tensors))
             if workers.cluster
             else workers.map(count_piece, work.pieces(tensors))
         )
-        for name, some in found:
-            counts[name] += some
-            bar.update(int(some[1].sum()))
+        for name, piece_counts in counted:
+            counts[name] += piece_counts
+            bar.update(int(piece_counts[1].sum()))
     parts.set_codebooks(
-        {name: _codebooks(found, recipes[name].format) for name, found in counts.items()}
+        {name: _codebooks(counted, recipes[name].format) for name, counted in counts.items()}
     )
 
 

@@ -76,7 +76,7 @@ class Piece:
         )
 
 
-_PARTS_VERSION = 3  # of the bytes that packing gives for one source, recipe and norms
+_PARTS_VERSION = 3  # changes when a source, recipe and norms pack to other bytes
 _NORMS_MISSING = (
     "calibration must be there for prune_scores 'wanda' and group_exponents 'weighted', and is not"
 )
@@ -159,11 +159,11 @@ class Work:
 def storage_order(
     plan: Mapping[str, Spec],
 ) -> dict[str, Spec]:
-    """Largest items first, so that each tensor starts at a multiple of its item size."""
+    """Sort by item size, largest first, so that each tensor starts at a multiple of its own."""
 
     def item_bytes(spec: Spec) -> int:
         if isinstance(spec, PackedTensor):
-            return 4  # the directory
+            return 4  # its directory is of 32-bit numbers
         return spec.nbytes // max(math.prod(spec.shape), 1)
 
     return dict(sorted(plan.items(), key=lambda item: -item_bytes(item[1])))
@@ -222,4 +222,6 @@ def pack_tensor(job: TensorJob, *, codec: Packer) -> int:
 
 def joined(parts: Iterable[Packed], format: Format) -> Packed:
     """Join the pieces of a tensor; a tensor without values has no pieces."""
-    return concatenate(found) if (found := list(parts)) else encode(np.zeros(0, np.uint16), format)
+    return (
+        concatenate(pieces) if (pieces := list(parts)) else encode(np.zeros(0, np.uint16), format)
+    )

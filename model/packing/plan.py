@@ -56,10 +56,10 @@ class Recipe:
     """The settings with which one tensor is packed."""
 
     format: Format = dataclasses.field(default_factory=Format)
-    prune: float = 0.0  # fraction of each output row that the draft does without
+    prune: float = 0.0  # fraction of each output row that the draft reads as 0
     prune_scores: PruneScores = "wanda"  # scores that select the pruned values
-    group_exponents: GroupExponents = "largest"  # the others: for a closer draft (exact)
-    nonfinite: Nonfinite = "error"  # saturate: to the largest finite value (mx)
+    group_exponents: GroupExponents = "largest"  # others: a closer draft (exact)
+    nonfinite: Nonfinite = "error"  # "saturate": the largest finite value (mx)
 
     def __post_init__(self) -> None:
         check_prune(self.prune)
@@ -192,8 +192,8 @@ class PackPlan:
                     f"override {number}: tensors must match a name, and {override.tensors!r} "
                     "matches none"
                 )
-        found = {tensor.name: self.recipe(tensor) for tensor in tensors}
-        return {name: recipe for name, recipe in found.items() if recipe is not None}
+        recipes = {tensor.name: self.recipe(tensor) for tensor in tensors}
+        return {name: recipe for name, recipe in recipes.items() if recipe is not None}
 
     def notes(self, source: Source) -> tuple[str, ...]:
         """Warn of matrices whose groups cross the ends of rows."""
@@ -227,7 +227,7 @@ class PackPlan:
             return cls.from_dict(tomllib.loads(path.read_text(encoding="utf-8")))
         except CassandraError as error:
             raise FileError(f"{path}: {error}") from error
-        except ValueError as error:  # of the decoder or of tomllib
+        except ValueError as error:  # not UTF-8, or not TOML
             raise FileError(f"{path} must be TOML ({error})") from error
 
     @classmethod

@@ -41,14 +41,14 @@ def codebook_exponents(counts: Counts, entries: int) -> tuple[int, ...]:
 
 
 def entropy_bits(counts: Counts) -> float:
-    """Shannon entropy of a distribution of counts in bits per value (0 for no values)."""
+    """Return the Shannon entropy of counts, in bits per value (0 for no values)."""
     total = int(counts.sum())
     shares = counts[counts > 0] / max(total, 1)
     return float(-(shares * np.log2(shares)).sum()) if total else 0.0
 
 
 def mean_unary_length(counts: Counts, codebook: tuple[int, ...]) -> float:
-    """Mean length in bits of the codes (rank + 1) of values whose exponent has one."""
+    """Return the mean length in bits of the codes (rank + 1) of values whose exponent has one."""
     used = counts[list(codebook)]
     lengths = np.arange(1, len(codebook) + 1)
     return float((used * lengths).sum() / max(int(used.sum()), 1))

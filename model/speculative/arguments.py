@@ -40,10 +40,10 @@ class Request:
     """A parsed request for replies."""
 
     settings: Settings
-    ids: torch.Tensor  # of the prompts, padded on the left, int64 [batch, width]
+    ids: torch.Tensor  # prompts, padded on the left, int64 [batch, width]
     prompts: list[list[int]]  # without the padding
     pad_token: int | None  # completes replies that are shorter than the longest
-    copies: int  # of each prompt, one after another
+    copies: int  # replies to each prompt
     processing: Processing
     outputs: tuple[str, ...] | None  # beside the tokens; None: tokens alone
 
@@ -207,7 +207,7 @@ def read_inputs(
     attention_mask: torch.Tensor | Sequence[Any] | None,
     pad_token: int | None,
 ) -> tuple[torch.Tensor, list[list[int]]]:
-    """Token ids [batch, width], and the prompts in them by a mask that is 0 in the padding.
+    """Return token ids [batch, width] and the prompts in them, by a mask that is 0 in the padding.
 
     One prompt may come as a list of numbers. Without a mask, ``pad_token`` at the left is padding
     (pass None where it can be a part of a prompt).
@@ -230,7 +230,7 @@ def read_inputs(
 
 
 def _table(values: torch.Tensor | Sequence[Any], name: str) -> torch.Tensor:
-    """Int64 [batch, width]."""
+    """Return nested numbers as an int64 tensor [batch, width]."""
     try:
         table = torch.as_tensor(values)
     except (TypeError, ValueError) as error:

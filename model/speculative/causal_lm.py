@@ -138,9 +138,9 @@ class CassandraForCausalLM:
         self.tokenizer = tokenizer
         self.costs = costs
         self.kv = kv
-        self.table = table  # of the low drafter
-        self.folder = folder  # of the packed model
-        self.report: Report | None = None  # of the last call of generate()
+        self.table = table  # n-grams for the low drafter
+        self.folder = folder  # where the packed model lies
+        self.report: Report | None = None  # figures of the last generate()
         self.mode = mode
         self.use_context(context)
         self._rows = rows
@@ -236,7 +236,7 @@ class CassandraForCausalLM:
 
     @property
     def positions(self) -> int:
-        """Most positions of a sequence."""
+        """Maximum length of a sequence, prompt and reply."""
         return self._reach.positions
 
     def use_context(self, context: int | None) -> None:
@@ -257,7 +257,7 @@ class CassandraForCausalLM:
         encoder: Encoder | None = None,
         draft_cache: DraftCache | None = None,
     ) -> ModelSession:
-        """Draft and target for one sequence of at most ``capacity`` positions.
+        """Make draft and target of one sequence of at most ``capacity`` positions.
 
         ``kv`` says how keys and values are packed, ``encoder`` and ``codec`` by whom, if not as for
         the model. ``draft_cache`` says what draft passes see of them (by default everything).
@@ -271,7 +271,7 @@ class CassandraForCausalLM:
         return ModelSession(self.network, self.mode, cache, self.costs.weights, self._rows)
 
     def _require_cache(self, positions: int, kv: KeyValueFormat | None) -> None:
-        """Refuse caches of more positions than there is memory for."""
+        """Raise if a cache of this many positions exceeds the available memory."""
         copies = _FLOAT32_PER_BF16 * (1 if kv is None else 2)
         require_memory(
             copies * positions * self.costs.position, f"a cache of {positions} positions"
@@ -284,10 +284,10 @@ class CassandraForCausalLM:
         session = self.session(positions)
 
         def run(tokens: Sequence[int], position: int, last: int) -> NDArray[np.float32]:
-            found = run_pass(
+            logits = run_pass(
                 session.network, session.cache, tokens, position, rows=self._rows, last=last
             )
-            return found.numpy()
+            return logits.numpy()
 
         return run
 
@@ -330,7 +330,7 @@ class CassandraForCausalLM:
     def stream(
         self, prompt: Sequence[int], settings: Settings, counters: Counters
     ) -> Iterator[int]:
-        """Yield the tokens of a reply as they are emitted; as :meth:`rounds`."""
+        """Yield the tokens of a reply one by one; arguments are those of :meth:`rounds`."""
         for emitted in self.rounds(prompt, settings, counters):
             yield from emitted
 
@@ -376,7 +376,7 @@ class CassandraForCausalLM:
         seed: int | None = None,
         **arguments: Any,
     ) -> Any:
-        """Token ids of prompts and replies, int64 [batch, length], as transformers gives them.
+        """Return token ids of prompts and replies, int64 [batch, length], as transformers does.
 
         With ``return_dict_in_generate`` they are ``sequences`` of a
         :class:`~transformers.generation.GenerateDecoderOnlyOutput`, beside ``scores`` and
@@ -507,7 +507,7 @@ def _output(
     sequences = _padded(request, replies)
     if request.outputs is None:
         return sequences
-    found = {
+    outputs = {
         name: stacked(
             [
                 getattr(row.recorded, name)[: len(reply)]
@@ -517,7 +517,7 @@ def _output(
         )
         for name in request.outputs
     }
-    return GenerateDecoderOnlyOutput(sequences=sequences, **found)  # type: ignore[arg-type]
+    return GenerateDecoderOnlyOutput(sequences=sequences, **outputs)  # type: ignore[arg-type]
 
 
 def _padded(request: Request, replies: Sequence[Sequence[int]]) -> torch.Tensor:

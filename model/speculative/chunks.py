@@ -7,12 +7,13 @@ import dataclasses
 from cassandra_spec.golden import CassandraError, Encoder, GoldenEncoder
 from cassandra_spec.golden.packed import Packer, Values
 from cassandra_spec.model.speculative.sealing import KeyValueFormat, Sealer
-from cassandra_spec.native.key_values import CHUNK, GROUP_MIN, SealedForm
+from cassandra_spec.native.key_values import GROUP_MIN, SealedForm
+from cassandra_spec.native.limits import CHUNK
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FormatSealer:
-    """Packs chunks as the format says (:class:`~cassandra_spec.native.key_values.ChunkSealer`).
+    """Pack chunks in the given format (:class:`~cassandra_spec.native.key_values.ChunkSealer`).
 
     Each chunk is a tensor of its own: in scheme unary it has its own codebook.
     Raises :class:`CassandraError` that names the field for what the engine cannot hold.
@@ -20,7 +21,7 @@ class FormatSealer:
 
     kv: KeyValueFormat
     codec: Packer
-    encoder: Encoder | None = None  # the codec's by default
+    encoder: Encoder | None = None  # None: the codec encodes
 
     def __post_init__(self) -> None:
         if CHUNK % self.kv.block:

@@ -42,7 +42,7 @@ class _Layer:
 
     target: Pair
     draft: Pair  # the same tensors if nothing is sealed
-    window: int | None = None  # of sliding attention
+    window: int | None = None  # positions of sliding attention; None: all
 
     def write(self, kind: int, place: int | slice, rows: torch.Tensor) -> None:
         """Write keys (kind 0) or values (1) at positions that are not sealed."""
@@ -75,7 +75,7 @@ class KeyValueCache:
         self._layers: list[_Layer] = []
         self._tile: Tile | None = None
         self._drafting = False
-        self._committed = 0  # positions whose tokens are final
+        self._committed = 0  # committed positions
         self._written = 0  # positions that the target has computed
         self._sealed = 0  # blocks
         codec = GoldenCodec() if codec is None else codec
@@ -85,7 +85,7 @@ class KeyValueCache:
 
     @property
     def sealed(self) -> int:
-        """Positions that are sealed."""
+        """Number of sealed positions, from the first on."""
         return 0 if self._kv is None else self._sealed * self._kv.block
 
     def packed(self) -> Iterator[tuple[Packed, Packed]]:
@@ -103,11 +103,11 @@ class KeyValueCache:
             return
         self._seal(min(self._kv.sealed_for(position), self._written // self._kv.block))
         for block in [b for b in self._rounded_from if b < self._kv.sealed_for(position)]:
-            del self._rounded_from[block]  # no query will see it as it was
+            del self._rounded_from[block]  # no later query sees its unrounded values
 
     @torch.inference_mode()
     def begin(self, tile: Tile, *, draft: bool = False) -> None:
-        """Say which rows the next updates bring, and whether the draft computes them."""
+        """Set the rows that the next updates bring, and True if the draft computes them."""
         stop = tile.start + tile.stop
         if stop > self.capacity:
             raise CassandraError(f"positions must fit the cache of {self.capacity}, not {stop}")
@@ -273,7 +273,7 @@ class KeyValueCache:
         return ReadBytes(**sizes, bf16=(position + 1 - start) * each)
 
     def _seen_blocks(self, runs: list[tuple[int, int]], sealed: int) -> tuple[list[int], int]:
-        """Sealed blocks that have positions of the runs, and how many positions are in none."""
+        """Return sealed blocks with positions of the runs, and the number of positions outside."""
         if self._kv is None or not sealed:
             return [], sum(stop - first for first, stop in runs)
         size = self._kv.block

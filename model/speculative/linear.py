@@ -22,7 +22,7 @@ from cassandra_spec.model.speculative.tiles import ROWS
 
 
 class Products(Protocol):
-    """The two products of one packed weight matrix [outputs, inputs].
+    """Multiply by the draft and the target values of one packed matrix [outputs, inputs].
 
     Every row of a result must depend on the same row of ``x`` alone, and be the same whenever the
     shape of ``x`` and the place of the row in it are: verification is lossless because of that
@@ -30,10 +30,10 @@ class Products(Protocol):
     """
 
     def draft(self, x: torch.Tensor) -> torch.Tensor:
-        """``x`` [..., inputs] by the draft values, [..., outputs]: reads speculation data alone."""
+        """Multiply ``x`` [..., inputs] by the draft values; read speculation data alone."""
 
     def target(self, x: torch.Tensor) -> torch.Tensor:
-        """``x`` [..., inputs] by the target values, [..., outputs]: reads all data."""
+        """Multiply ``x`` [..., inputs] by the target values; read all data."""
 
 
 ProductsFactory = Callable[[Packed, torch.Tensor], Products]
@@ -61,13 +61,13 @@ class _Matrix:
         return self._values.to_dense() if self._ordered else self._values
 
     def product(self, x: torch.Tensor) -> torch.Tensor:
-        """``x`` [..., inputs] by the matrix, [..., outputs]."""
+        """Multiply ``x`` [..., inputs] by the matrix; return [..., outputs]."""
         if not self._ordered:
             return linear(x, self._values)
-        found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
+        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
             x, self._values, None, "none", [], ""
         )
-        return found
+        return product
 
 
 @functools.cache
@@ -87,7 +87,7 @@ class DecodedProducts:
 
     @property
     def draft_values(self) -> torch.Tensor:
-        """The draft's matrix [outputs, inputs]."""
+        """Draft values [outputs, inputs]."""
         return self._draft.values
 
     @draft_values.setter
@@ -96,7 +96,7 @@ class DecodedProducts:
 
     @property
     def target_values(self) -> torch.Tensor:
-        """The target's matrix [outputs, inputs]."""
+        """Target values [outputs, inputs]."""
         return self._target.values
 
     @target_values.setter
@@ -104,11 +104,11 @@ class DecodedProducts:
         self._target = _Matrix(values)
 
     def draft(self, x: torch.Tensor) -> torch.Tensor:
-        """``x`` [..., inputs] by the draft values, [..., outputs]."""
+        """Multiply ``x`` [..., inputs] by the draft values."""
         return self._draft.product(x)
 
     def target(self, x: torch.Tensor) -> torch.Tensor:
-        """``x`` [..., inputs] by the target values, [..., outputs]."""
+        """Multiply ``x`` [..., inputs] by the target values."""
         return self._target.product(x)
 
 
@@ -134,7 +134,7 @@ class Mode:
 
     @contextmanager
     def drafting(self) -> Iterator[None]:
-        """Be the draft within the block; whatever ends it, be again what was before."""
+        """Select the draft within the block; restore the mode at its end, also after an error."""
         before, self.draft = self.draft, True
         try:
             yield
@@ -152,6 +152,6 @@ class PackedLinear(torch.nn.Module):
         self._bias = bias
 
     def forward(self, x: torch.Tensor) -> Any:
-        """``x`` [..., inputs] to [..., outputs]."""
+        """Multiply ``x`` [..., inputs] by the matrix of the mode; return [..., outputs]."""
         product = self.products.draft if self._mode.draft else self.products.target
         return product(x) if self._bias is None else product(x) + self._bias

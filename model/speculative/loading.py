@@ -30,7 +30,7 @@ def pack_layers(network: Any, packed: PackedFile, mode: Mode, products: Products
 
 
 def _linear_layers(network: Any) -> list[tuple[str, Any]]:
-    """Linear layers by name, those that are packed and the head among them."""
+    """Return all linear layers by name, packed or not, with the head."""
     return [
         (name, layer)
         for name, layer in network.named_modules()
@@ -70,5 +70,5 @@ def weights_in_memory(network: Any) -> Iterator[tuple[str, NDArray[np.uint8]]]:
 
 
 def _bytes_of(tensor: torch.Tensor) -> NDArray[np.uint8]:
-    found: NDArray[np.uint8] = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return found
+    octets: NDArray[np.uint8] = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return octets

@@ -30,7 +30,7 @@ def model_memory(packed: PackedFile, *, products: int) -> int:
 
 
 def require_memory(needed: int, what: str) -> None:
-    """Refuse in one line what does not fit in the memory that is available now."""
+    """Raise if an allocation exceeds the memory that is available now."""
     available = available_memory()
     if available is not None and needed > available:
         raise CassandraError(

@@ -24,7 +24,7 @@ from cassandra_spec.model.speculative.rotary import Attributes, fixed_angles
 from cassandra_spec.model.speculative.tiles import ROWS, Tile, tiles
 
 ATTENTION = "cassandra_by_rows"
-"""The name under which transformers finds the attention of this module."""
+"""Name of this module's attention in transformers."""
 
 
 def _attend_by_rows(
@@ -41,7 +41,7 @@ def _attend_by_rows(
     softcap: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Causal attention in float32, one query row at a time (transformers' interface).
+    """Compute causal attention in float32, row by row (transformers' interface).
 
     ``query`` is [1, heads, rows, dimensions]; keys and values are what ``key_values`` lets each row
     see. Returns [1, rows, heads, dimensions], zero in the padding.

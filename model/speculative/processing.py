@@ -27,7 +27,7 @@ AllowedTokens = Callable[[int, torch.Tensor], list[int]]
 class Processing:
     """The processors of the logits of all replies of a call, and the kept rows."""
 
-    entries: dict[str, Any]  # by the names of :data:`PROCESSED`
+    entries: dict[str, Any]  # entries of :data:`PROCESSED`, by name
     stops: tuple[int, ...]  # tokens that end a reply
     sampling: Sampling
     custom: Sequence[Any] = ()  # logits processors of the caller
@@ -55,7 +55,7 @@ class Processing:
         )
 
     def _configs(self) -> tuple[GenerationConfig, GenerationConfig]:
-        """Return the configs without and with sampling."""
+        """Return two configs: without sampling, and with it."""
         greedy = self.sampling.temperature == 0
         sampling = {
             "temperature": self.sampling.temperature,

@@ -16,7 +16,7 @@ from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.models.rope import ROPES_BY_LENGTH, Reach, rope_reach
 
 Attributes = tuple[object, dict[str, Any]]
-"""An object with attributes that it has in some passes."""
+"""An object, and attributes to set on it during passes."""
 
 
 def fix_angles(network: Any, context: int | None) -> Reach:
@@ -26,7 +26,7 @@ def fix_angles(network: Any, context: int | None) -> Reach:
     :class:`CassandraError` if ``context`` is not from 1 to the positions that the model can have.
     """
     stated: Any = network.config.rope_parameters
-    ropes = {"": stated} if "rope_type" in stated else stated  # by type of layer, or of all
+    ropes = {"": stated} if "rope_type" in stated else stated  # by layer type; "": all layers
     positions = network.config.max_position_embeddings
     reaches = {
         name: rope_reach(entries, positions=positions, context=context)
@@ -48,8 +48,8 @@ def fix_angles(network: Any, context: int | None) -> Reach:
 
 def fixed_angles(network: Any) -> list[Attributes]:
     """Return the choices of :func:`fix_angles`; empty for other networks."""
-    found: list[Attributes] = getattr(network, "cassandra_angles", [])
-    return found
+    angles: list[Attributes] = getattr(network, "cassandra_angles", [])
+    return angles
 
 
 def _angles(config: Any, layer_type: str, kind: str, reach: Reach) -> torch.Tensor:

@@ -47,8 +47,8 @@ class KeyValueFormat:
     block: int = 32  # positions in a block, in the order channel a multiple of the format's group
     segment: int = _SEGMENT_MAX  # most values in a segment: the heads that go into one
     lag: int | None = None  # positions after a block that do not see it sealed; None: as needed
-    prune: float = 0.0  # fraction of each position, by magnitude, that the draft does without
-    order: Order = "channel"  # of the values within a block
+    prune: float = 0.0  # smallest fraction of each position that the draft reads as 0
+    order: Order = "channel"  # order of values within a block
     keep: int | None = None  # largest values of each vector (order token); None: all
     whole: bool = False  # the draft reads verification data, too: it sees what the target sees
 
@@ -83,7 +83,7 @@ class KeyValueFormat:
 
     @property
     def lossless(self) -> bool:
-        """The target sees the model's own keys and values, bit for bit."""
+        """True if the target reads the model's own keys and values, bit for bit."""
         return self.format.scheme != "mx"
 
     def check_nodes(self, nodes: int) -> None:
@@ -119,7 +119,7 @@ class Sealed:
     """Consecutive blocks of the keys, or of the values, of all layers."""
 
     packed: Packed
-    draft: torch.Tensor  # the draft's values, float32 [layers, positions, heads, dimensions]
+    draft: torch.Tensor  # draft values, float32 [layers, positions, heads, dimensions]
     target: torch.Tensor  # likewise
     draft_bytes: NDArray[np.int64]  # [blocks, layers]
     target_bytes: NDArray[np.int64]  # [blocks, layers]
@@ -227,11 +227,11 @@ class Sealer:
         return kept_by_magnitude(rows, self._kv.prune).reshape(patterns.shape)
 
     def _in_order(self, values: Values, shape: tuple[int, ...]) -> Values:
-        """[layers, positions, heads, dimensions] of values in the order of the format."""
+        """Reorder values of the format to [layers, positions, heads, dimensions]."""
         layers, blocks, block, heads, size = shape
         group = self._format(heads, size).segment // (block * size)
-        found = unflatten(values, shape, self._kv.order, group)
-        return found.reshape(layers, blocks * block, heads, size)
+        rows = unflatten(values, shape, self._kv.order, group)
+        return rows.reshape(layers, blocks * block, heads, size)
 
 
 def _floats(patterns: Values) -> torch.Tensor:
@@ -239,7 +239,7 @@ def _floats(patterns: Values) -> torch.Tensor:
 
 
 def flatten(x: NDArray[Any], order: Order, group: int) -> NDArray[Any]:
-    """[layers, blocks, block, heads, dimensions] to the order of the format, flat.
+    """Reorder [layers, blocks, block, heads, dimensions] to the format's order, flat.
 
     By block, by layer, by ``group`` of heads (a segment each); within a segment by head and channel
     (order channel), or by position and head (order token).
@@ -250,7 +250,7 @@ def flatten(x: NDArray[Any], order: Order, group: int) -> NDArray[Any]:
 
 
 def unflatten(flat: NDArray[Any], shape: tuple[int, ...], order: Order, group: int) -> NDArray[Any]:
-    """Invert :func:`flatten`, for the ``shape`` [layers, blocks, block, heads, dimensions]."""
+    """Reorder the output of :func:`flatten` to ``shape`` [layers, blocks, block, heads, size]."""
     layers, blocks, block, heads, size = shape
     split = (layers, blocks, block, heads // group, group, size)
     axes = _AXES[order]

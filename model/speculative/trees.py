@@ -39,7 +39,7 @@ class TreePass:
         self._cache, self._position = cache, position
         self._above = [None, *(node.parent + 1 for node in nodes)]
         self._saved: list[list[Pair]] = []  # keys and values of each row, by layer
-        self._held: list[int] = []  # rows whose keys and values the cache has, by depth
+        self._held: list[int] = []  # rows in the cache, by depth
         tokens = [pending, *(node.token for node in nodes)]
         logits = []
         for run in self._runs():
@@ -53,7 +53,7 @@ class TreePass:
         self.logits = torch.cat(logits)
 
     def hold(self, path: Sequence[int]) -> None:
-        """Have the cache hold the keys and values of rows that follow one another from row 0."""
+        """Write the keys and values of consecutive rows from row 0 to the cache."""
         same = 0
         while same < len(path) and self._held[same : same + 1] == [path[same]]:
             same += 1

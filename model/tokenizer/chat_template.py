@@ -1,7 +1,7 @@
 """Render chat templates in Jinja's sandbox, with the names and rules of transformers.
 
 A template is code of an unknown author. The sandbox keeps it from Python's internals; limits of
-time and memory are its caller's (:mod:`cassandra_spec.drafting.bounded`).
+time and memory are its caller's (:mod:`cassandra_spec.text.bounded`).
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ class Behaviour:
 
     special_tokens: Mapping[str, str]  # bos_token, eos_token, ...
     chat_template: str | dict[str, str] | None
-    split_special_tokens: bool = False  # the names of special tokens in a text are text
+    split_special_tokens: bool = False  # True: encode names of special tokens as text
     clean_up_spaces: bool = False
-    clean_up_bpe: bool = False  # also with a BPE model, where spaces are part of the text
+    clean_up_bpe: bool = False  # also clean spaces of a BPE model
 
 
 class FastTokenizer:
@@ -83,10 +83,10 @@ class FastTokenizer:
         token = self.special_tokens_map.get(name)
         if token is None:
             return None
-        found: int | None = self.backend_tokenizer.token_to_id(token)
-        if found is None and name != "unk_token":
+        number: int | None = self.backend_tokenizer.token_to_id(token)
+        if number is None and name != "unk_token":
             return self.special_token_id("unk_token")
-        return found
+        return number
 
     @property
     def bos_token_id(self) -> int | None:

@@ -62,8 +62,8 @@ class _Kind:
 
 
 def _build_llama(tokenizer: Tokenizer, entries: Entries) -> None:
-    given = entries.get("add_prefix_space")
-    prefix = given is None or bool(given)
+    prefix_space = entries.get("add_prefix_space")
+    prefix = prefix_space is None or bool(prefix_space)
     scheme = "never" if not prefix else "always" if entries.get("legacy") else "first"
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     if prefix:
@@ -160,11 +160,13 @@ def _class_of(config: Entries, entries: Entries, text: str) -> str:
 class _Files:
     """Files of a directory that describe its tokenizer."""
 
-    text: str  # of tokenizer.json
-    body: Entries  # the same
-    entries: Entries  # of tokenizer_config.json, with those of older files
+    text: str  # contents of tokenizer.json
+    body: Entries  # entries of tokenizer.json
+    entries: Entries  # entries of tokenizer_config.json and of older files
     added: dict[int, AddedToken] = field(default_factory=dict)
-    templates: dict[str, str] = field(default_factory=dict)  # of files of their own
+    templates: dict[str, str] = field(
+        default_factory=dict
+    )  # chat templates with a file each, by name
 
 
 def read_tokenizer(directory: Path) -> FastTokenizer:
@@ -226,8 +228,8 @@ def _added(files: _Files, directory: Path) -> dict[int, AddedToken]:
 
 def _templates(directory: Path) -> dict[str, str]:
     """Return the chat templates of files, by name."""
-    found = sorted((directory / "additional_chat_templates").glob("*.jinja"))
-    templates = {path.name.removesuffix(".jinja"): path for path in found}
+    named = sorted((directory / "additional_chat_templates").glob("*.jinja"))
+    templates = {path.name.removesuffix(".jinja"): path for path in named}
     default = directory / "chat_template.jinja"
     if default.is_file():
         templates.setdefault("default", default)
@@ -279,9 +281,9 @@ def _special_tokens(files: _Files, kind: _Kind | None) -> dict[str, Token]:
     extra = entries.get("extra_special_tokens")
     own = {name: value for name, value in entries.items() if name.endswith("_token")}
     known = {str(token): token for token in files.added.values()}
-    found = {name: _token(own.get(name), name) for name in _NAMED}
+    stated = {name: _token(own.get(name), name) for name in _NAMED}
     named = {
-        name: known.get(str(token), token) for name, token in found.items() if token is not None
+        name: known.get(str(token), token) for name, token in stated.items() if token is not None
     }
     more = {name: value for name, value in own.items() if name not in _NAMED}
     more |= extra if isinstance(extra, dict) else {}

@@ -108,7 +108,7 @@ class GgufSource:
 
     def _stored_tensors(self, headers: Sequence[Header]) -> dict[str, Any]:
         """Return the tensors of all shards, by their names in the file."""
-        found = dict[str, Any]()
+        stored = dict[str, Any]()
         for header in headers:
             arrays = {
                 entry.value: entry.stop - entry.value
@@ -119,10 +119,10 @@ class GgufSource:
                 tensors = _Reader(header.path, arrays).tensors
             for each in tensors:
                 check_kind(each.name, each.tensor_type, header.path)
-                if each.name in found:
+                if each.name in stored:
                     raise FileError(f"{header.path}: the model has the tensor {each.name} twice")
-                found[str(each.name)] = each
-        return found
+                stored[str(each.name)] = each
+        return stored
 
     def _take_factors(self, stored: dict[str, Any]) -> dict[str, NDArray[np.float32]]:
         """Take the tensors that are part of the config out of ``stored``."""
@@ -209,11 +209,11 @@ class GgufSource:
 
     def _rows(self, name: str, order: NDArray[np.intp]) -> Values:
         columns = self.tensors[name].count // self.tensors[name].shape[0]
-        found = np.empty((len(order), columns), np.uint16)
+        values = np.empty((len(order), columns), np.uint16)
         step = max(_DEQUANTISED // columns, 1)
         for start in range(0, len(order), step):
-            found[start : start + step] = self._some_rows(name, order[start : start + step])
-        return found.reshape(-1)
+            values[start : start + step] = self._some_rows(name, order[start : start + step])
+        return values.reshape(-1)
 
     def _some_rows(self, name: str, order: NDArray[np.intp]) -> Values:
         stored = self._names[name]

@@ -227,13 +227,15 @@ class _Reading:
     ) -> dict[str, NDArray[np.float64]]:
         """Return the divisors of frequencies that tensors state, for short and long sequences."""
         pairs = self._rotated(sizes) // 2
-        found = {name: self._divisors(name, pairs) * factor for name in self._factors}
-        if "rope_freqs.weight" in found:
-            return dict.fromkeys(("short", "long"), found["rope_freqs.weight"])
-        if not found:
+        divisors = {name: self._divisors(name, pairs) * factor for name in self._factors}
+        if "rope_freqs.weight" in divisors:
+            return dict.fromkeys(("short", "long"), divisors["rope_freqs.weight"])
+        if not divisors:
             return {}
         plain = np.full(pairs, factor)
-        return {name: found.get(f"rope_factors_{name}.weight", plain) for name in ("short", "long")}
+        return {
+            name: divisors.get(f"rope_factors_{name}.weight", plain) for name in ("short", "long")
+        }
 
     def _divisors(self, name: str, pairs: int) -> NDArray[np.float64]:
         values = self._factors[name].astype(np.float64)

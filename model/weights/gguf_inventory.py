@@ -366,9 +366,9 @@ def find_row(key: str, architecture: str) -> Row:
     """Return the row of a key: the first that matches, exact names before others."""
     own = f"{architecture}."
     name = ARCH + key.removeprefix(own) if key.startswith(own) else key
-    found = [row for row in KEYS if row.matches(name, architecture)]
-    exact = [row for row in found if row.name == name]
-    return max(exact or found, key=lambda row: (len(row.name), bool(row.only)))
+    matching = [row for row in KEYS if row.matches(name, architecture)]
+    exact = [row for row in matching if row.name == name]
+    return max(exact or matching, key=lambda row: (len(row.name), bool(row.only)))
 
 
 def check_keys(header: Header, architecture: str, standards: Mapping[str, Any]) -> None:
@@ -438,8 +438,8 @@ def _table(title: str, rows: Iterable[Row]) -> str:
 
 
 def _unless(row: Row) -> str:
-    found = row.expected.removesuffix(", or absent")
-    return "" if row.treatment != "refused" or found == "absent" else f" unless {found}"
+    value = row.expected.removesuffix(", or absent")
+    return "" if row.treatment != "refused" or value == "absent" else f" unless {value}"
 
 
 def _parts(types: Iterable[ModelType]) -> str:

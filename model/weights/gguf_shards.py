@@ -41,11 +41,11 @@ def _paths(path: Path, count: int) -> list[Path]:
             f"{path} is one of {count} shards, so its name must end in -0000N-of-{count:05}.gguf"
         )
     names = [f"{match['model']}-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)]
-    found = [path.with_name(name) for name in names]
-    missing = ", ".join(each.name for each in found if not each.is_file())
+    shards = [path.with_name(name) for name in names]
+    missing = ", ".join(each.name for each in shards if not each.is_file())
     if missing:
         raise FileError(f"{path} must lie beside all {count} shards; missing: {missing}")
-    return found
+    return shards
 
 
 def _check_shard(header: Header, number: int, count: int) -> None:
@@ -55,8 +55,8 @@ def _check_shard(header: Header, number: int, count: int) -> None:
 
 
 def _check_tensors(headers: list[Header]) -> None:
-    expected, found = headers[0].need(_TENSORS), sum(header.tensors for header in headers)
-    if expected != found:
+    expected, total = headers[0].need(_TENSORS), sum(header.tensors for header in headers)
+    if expected != total:
         raise FileError(
-            f"{headers[0].path}: {_TENSORS} must be {found}, as the shards have, not {expected!r}"
+            f"{headers[0].path}: {_TENSORS} must be {total}, as the shards have, not {expected!r}"
         )

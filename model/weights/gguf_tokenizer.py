@@ -16,7 +16,7 @@ from cassandra_spec.model.weights.gguf_header import Header
 _KEY = "tokenizer.ggml."
 _BYTES, _PIECES = "gpt2", "llama"  # tokenizers that are read
 _NONE = "none"  # a file of weights alone
-_PIECE_TOKENS = {"bos": 1, "eos": 2, "unknown": 0}  # of SentencePiece files that do not say
+_PIECE_TOKENS = {"bos": 1, "eos": 2, "unknown": 0}  # defaults of SentencePiece files
 
 # Expressions that cut text before merges, by tokenizer.ggml.pre; several names mean the same.
 _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"

@@ -55,7 +55,7 @@ class ModelConfig:
     vocabulary: int
     positions: int  # maximum sequence length with these rotary embeddings
     longest: int  # maximum sequence length if a context is requested
-    epsilon: float  # of norms
+    epsilon: float  # added to variances in norms
     tied: bool  # the embedding is also the head
     ropes: tuple[Rope, ...]  # rotary embeddings
     layer_ropes: tuple[int, ...]  # index into ropes, by layer

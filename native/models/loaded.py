@@ -19,8 +19,9 @@ from cassandra_spec.golden.model_config import is_tied, read_config
 from cassandra_spec.native.arrays import int32, pointer
 from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.codec import NativeCodec
-from cassandra_spec.native.engine_binding import MAX_ROWS, engine_library, model_shapes
+from cassandra_spec.native.engine_binding import engine_library, model_shapes
 from cassandra_spec.native.forms import FORMS, TARGETS, Target, draft_form, target_form
+from cassandra_spec.native.limits import MAX_ROWS
 from cassandra_spec.native.models import streaming
 from cassandra_spec.native.models.config import (
     EMBEDDING,
@@ -38,7 +39,7 @@ Tensor = NDArray[np.uint16] | Packed
 Patterns = NDArray[np.uint16]
 
 STREAMED = "streamed"
-"""Used instead of a form: read from the file at each use."""
+"""Name in place of a form: the matrix is read from the file at each use."""
 
 _NOTHING = np.zeros(0, np.uint16)
 
@@ -95,8 +96,8 @@ class LoadedModel:
                 f"context must be from 1 to the model's {config.positions} positions, not {context}"
             )
         self.slots = int32("slots", slots, 0, MAX_ROWS)
-        self.costs: Costs | None = None  # of a packed file
-        self.digest = ""  # of a packed file
+        self.costs: Costs | None = None  # None without a packed file
+        self.digest = ""  # empty without a packed file
         self._handle: int | None = None
         self._library = engine_library()
         self._process = os.getpid()
@@ -157,9 +158,9 @@ class LoadedModel:
     # --- loading ---------------------------------------------------------------------------------
 
     def _read_embedding(self, tensors: Callable[[str], Tensor | None]) -> Patterns:
-        found = self._target(_required(tensors, EMBEDDING))
+        values = self._target(_required(tensors, EMBEDDING))
         size = self.config.vocabulary * self.config.hidden
-        return np.ascontiguousarray(_sized(EMBEDDING, found, size))
+        return np.ascontiguousarray(_sized(EMBEDDING, values, size))
 
     def _make(self, pin: bool) -> int | None:
         config = self.config
@@ -195,8 +196,8 @@ class LoadedModel:
                 self._set_matrices(layer, full, _required(tensors, full), shapes)
             for name, vector in config.vectors.items():
                 full = f"{prefix}{name}"
-                found = _required(tensors, full)
-                self._set_vector(layer, vector, full, found, config.vector_size(name))
+                tensor = _required(tensors, full)
+                self._set_vector(layer, vector, full, tensor, config.vector_size(name))
 
     def _fill_head(self, tensors: Callable[[str], Tensor | None]) -> None:
         config = self.config
@@ -204,8 +205,8 @@ class LoadedModel:
             config.layers, 0, FINAL_NORM, _required(tensors, FINAL_NORM), config.hidden
         )
         name = EMBEDDING if config.tied else HEAD
-        found = _required(tensors, name)
-        self._set_matrices(config.layers, name, found, {0: (config.vocabulary, config.hidden)})
+        tensor = _required(tensors, name)
+        self._set_matrices(config.layers, name, tensor, {0: (config.vocabulary, config.hidden)})
 
     def _set_matrices(
         self, layer: int, name: str, tensor: Tensor, shapes: Mapping[int, tuple[int, int]]
@@ -285,8 +286,8 @@ class LoadedModel:
         )
 
     def _target(self, tensor: Tensor) -> Patterns:
-        found = self._codec.decode_target(tensor) if isinstance(tensor, Packed) else tensor
-        return np.asarray(found).reshape(-1)
+        values = self._codec.decode_target(tensor) if isinstance(tensor, Packed) else tensor
+        return np.asarray(values).reshape(-1)
 
     def _require_made(self, done: bool) -> None:
         if not done:
@@ -312,8 +313,8 @@ class LoadedModel:
                 place = (self._open(), layer, matrix, int(draft), thread)
                 start = self._library.cassandra_engine_part(*place, ctypes.byref(size))
                 if size.value:
-                    found = (ctypes.c_uint8 * size.value).from_address(start)
-                    yield f"{name} ({view}, thread {thread})", np.ctypeslib.as_array(found)
+                    octets = (ctypes.c_uint8 * size.value).from_address(start)
+                    yield f"{name} ({view}, thread {thread})", np.ctypeslib.as_array(octets)
 
     def verify(self) -> None:
         """Check the weights in memory against the checksums computed at loading.
@@ -404,10 +405,10 @@ def _limited(
 
 
 def _required(tensors: Callable[[str], Tensor | None], name: str) -> Tensor:
-    found = tensors(name)
-    if found is None:
+    tensor = tensors(name)
+    if tensor is None:
         raise CassandraError(f"the model must have a tensor {name}, and has none of that name")
-    return found
+    return tensor
 
 
 def _sized(name: str, values: Patterns, size: int) -> Patterns:

@@ -86,9 +86,9 @@ def _head_size(entries: Mapping[str, Any]) -> int:
 
 
 def _supported_type(config: Mapping[str, Any]) -> ModelType:
-    found = [kind for kind in MODEL_TYPES if kind.name == config.get("model_type")]
-    if found:
-        return found[0]
+    matching = [kind for kind in MODEL_TYPES if kind.name == config.get("model_type")]
+    if matching:
+        return matching[0]
     known = ", ".join(kind.name for kind in MODEL_TYPES)
     raise CassandraError(
         f"model_type must be one of {known} for the native engine, "
@@ -97,11 +97,13 @@ def _supported_type(config: Mapping[str, Any]) -> ModelType:
 
 
 def _activation(entries: Mapping[str, Any], name: str) -> Any:
-    found = entries.get(name, "silu")
-    if found not in ACTIVATIONS:
+    activation = entries.get(name, "silu")
+    if activation not in ACTIVATIONS:
         known = " or ".join(ACTIVATIONS)
-        raise CassandraError(f"{name} must be {known} for the native engine, not {_short(found)}")
-    return found
+        raise CassandraError(
+            f"{name} must be {known} for the native engine, not {_short(activation)}"
+        )
+    return activation
 
 
 def _number(entries: Mapping[str, Any], name: str) -> float:
@@ -210,23 +212,23 @@ def _rope(
     entries: Mapping[str, Any], stated: Mapping[str, Any], kind: ModelType, context: int | None
 ) -> Rope:
     """Return a rotary embedding from one entry, or from several as before transformers 5."""
-    found = dict(stated)
+    rope = dict(stated)
     theta = entries.get("rope_theta")
-    found.setdefault("rope_theta", 10000.0 if theta is None else theta)
-    found["rope_type"] = found.get("rope_type", found.get("type", "default"))
-    found.setdefault("partial_rotary_factor", entries.get("partial_rotary_factor"))
+    rope.setdefault("rope_theta", 10000.0 if theta is None else theta)
+    rope["rope_type"] = rope.get("rope_type", rope.get("type", "default"))
+    rope.setdefault("partial_rotary_factor", entries.get("partial_rotary_factor"))
     if entries.get("original_max_position_embeddings") is not None:
-        found["original_max_position_embeddings"] = entries["original_max_position_embeddings"]
-    found["rope_type"] = _renamed(found["rope_type"], kind)
+        rope["original_max_position_embeddings"] = entries["original_max_position_embeddings"]
+    rope["rope_type"] = _renamed(rope["rope_type"], kind)
     partial = "partial_rotary_factor" in kind.used
-    if not partial and found.get("partial_rotary_factor") not in (None, 1):
+    if not partial and rope.get("partial_rotary_factor") not in (None, 1):
         raise CassandraError(
             f"partial_rotary_factor must be 1 for {kind.name}, "
-            f"not {found['partial_rotary_factor']!r}"
+            f"not {rope['partial_rotary_factor']!r}"
         )
     positions = entries["max_position_embeddings"]
     head_size = _head_size(entries)
-    return read_rope(found, head_size=head_size, positions=positions, context=context)
+    return read_rope(rope, head_size=head_size, positions=positions, context=context)
 
 
 def _renamed(rope_type: Any, kind: ModelType) -> Any:

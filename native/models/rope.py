@@ -180,8 +180,8 @@ def _yarn(waves: Floats, numbers: _Numbers, dimensions: int, reach: Reach) -> _A
     low, high = max(low, 0), min(high, dimensions - 1)
     places = np.arange(len(waves), dtype=np.float32)
     ramp = np.clip((places - low) / ((high - low) or 0.001), 0, 1)
-    found = ramp / (np.float32(factor) * waves) + (1 - ramp) / waves
-    return found.astype(np.float32), _yarn_scale(numbers, factor)
+    frequencies = ramp / (np.float32(factor) * waves) + (1 - ramp) / waves
+    return frequencies.astype(np.float32), _yarn_scale(numbers, factor)
 
 
 def _yarn_scale(numbers: _Numbers, factor: float) -> float:

@@ -19,16 +19,14 @@ from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.golden.format import DIRECTORY_FIELDS
 from cassandra_spec.native.arrays import CheckedStructure, int32, pointer
 from cassandra_spec.native.codec import Params, codec_params
-from cassandra_spec.native.engine_binding import MAX_ROWS, PROMPT_ROWS, engine_library
+from cassandra_spec.native.engine_binding import engine_library
 from cassandra_spec.native.forms import FORMS, Target, draft_form, target_form
 from cassandra_spec.native.library import declare, require_done
+from cassandra_spec.native.limits import CHUNK, MAX_ROWS, PROMPT_ROWS
 from cassandra_spec.native.models.config import EMBEDDING, HEAD, ModelConfig
 
 CONTEXT = 2048
 """Default maximum positions with a memory limit: memory for all of them is reserved."""
-
-CHUNK = 128
-"""Positions per attention chunk (attention.h)."""
 
 READ_AHEAD = 8
 """Read-ahead buffers: some are read while others are used."""
@@ -123,7 +121,7 @@ class _Stored:
         number, group = FORMS.index(form[0]), form[1]
         empty = 64 * threads  # minimum, of a thread without rows
         room = _library().cassandra_linear_room
-        patches = self.count // 4 if form[0] == "planes" else 0  # the most that it takes
+        patches = self.count // 4 if form[0] == "planes" else 0  # maximum bytes
         return patches + sum(room(number, group, *one) + empty for one in self.shapes)
 
 
@@ -307,6 +305,6 @@ class StreamedFile:
 
     def figures(self) -> Figures:
         """Return bytes held, bytes per pass, and bytes and seconds of reading so far."""
-        found = Figures()
-        _library().cassandra_engine_stream_figures(self._handle, ctypes.byref(found))
-        return found
+        figures = Figures()
+        _library().cassandra_engine_stream_figures(self._handle, ctypes.byref(figures))
+        return figures

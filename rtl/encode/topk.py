@@ -67,7 +67,7 @@ class SelectShape:
         return self._layout(value=self.magnitude, ties=self.kept)
 
     def _layout(self, **fields: Shape | int) -> data.StructLayout:
-        """Layout of a vector's place and last beat, these fields, and flags for all and nothing."""
+        """Layout of a slot, a final beat, ``fields``, and the flags ``all`` and ``none``."""
         slot = Shape.cast(range(self.slots))
         return data.StructLayout({"slot": slot, "final": self.beat, **fields, "all": 1, "none": 1})
 

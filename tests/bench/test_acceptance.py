@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cassandra_spec.bench.study.settings import SETTINGS, choose, figure_settings
 from cassandra_spec.commands.__main__ import main
 from cassandra_spec.drafting import NgramTable
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.lab.study.settings import SETTINGS, choose, figure_settings
 from cassandra_spec.model.packing.calibration import Calibration, calibrate
 from cassandra_spec.model.packing.plan import PackPlan
 from cassandra_spec.model.weights.sources import open_source

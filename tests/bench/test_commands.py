@@ -12,11 +12,11 @@ from cassandra_spec.toolkit.running import LONGEST_LINE
 @pytest.mark.parametrize(
     ("module", "flags"),
     [
-        ("bench.gateware.array_rate", "--segments 1"),
-        ("bench.gateware.decoder_rate", "--values 0"),
-        ("bench.gateware.energy", "--segments 0"),
-        ("bench.golden", "--values 1" + "0" * 40),
-        ("bench.golden", "--source no/such/model"),
+        ("lab.gateware.array_rate", "--segments 1"),
+        ("lab.gateware.decoder_rate", "--values 0"),
+        ("lab.gateware.energy", "--segments 0"),
+        ("lab.golden", "--values 1" + "0" * 40),
+        ("lab.golden", "--source no/such/model"),
         ("bench.soak.__main__", "--max-tokens -1"),
         ("bench.soak.__main__", "--prompts 75"),
         ("verif.end_to_end.__main__", "--tokens 0"),

@@ -123,6 +123,13 @@ def test_drafts_of_one_backend_conform(packed: Path, command: list[str], capsys:
     assert "the same logits, bit for bit, on 3 of 3 prompts" in capsys.readouterr().out
 
 
+def test_sampled_replies_of_a_seed_conform(packed: Path, command: list[str]) -> None:
+    ways = [f"{packed} temperature=0.9 seed={seed}" for seed in (4, 5)]
+    assert not report(command, ways[0], f"{ways[0]} plain")["differences"]
+    assert not report(command, ways[0], f"{ways[0]} backend=torch")["differences"]
+    assert report(command, *ways)["differences"]
+
+
 def test_the_rows_of_torch_are_checked(packed: Path, command: list[str]) -> None:
     found = report(
         [*command, "--count", "1"], f"{packed} backend=torch", f"{packed} plain threads=1"

@@ -84,7 +84,7 @@ def test_flags_beside_a_recipe_file(llama: Path, tmp_path: Path, output: Output)
     file = tmp_path / "plan.toml"
     PackPlan().save(file)
     message = error_of(output, "pack", llama, tmp_path / "p", "--recipe", file, "--truncated", "3")
-    assert message == f"truncated must be in {file} or a flag, not both"
+    assert message == f"truncated must be in {file} or given, not both"
     message = error_of(output, "pack", llama, tmp_path / "p", "--recipe", tmp_path / "none")
     assert message == f"{tmp_path / 'none'} must be a plan file, and is missing"
     message = error_of(output, "pack", llama, tmp_path / "p", "--keep", "lm_haed*")

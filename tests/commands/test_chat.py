@@ -84,7 +84,7 @@ def test_a_reply_leaves_room_for_a_message(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("word5"))
     error = error_of(capsys, "chat", str(packed), "--context", "12", *FLAGS)
-    assert error == "--max-tokens must be below 12, the positions of the context, not 12"
+    assert error == "max_tokens must be below 12, the positions of the context, not 12"
 
 
 def test_no_message_is_no_error(

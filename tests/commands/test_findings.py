@@ -147,7 +147,7 @@ def test_a_finding_is_one_line(
     shutil.copytree(folder, room)
     finding.change(room)
     monkeypatch.chdir(room)
-    monkeypatch.setattr("cassandra_spec.drafting.text.TEMPLATE_SECONDS", 3.0)
+    monkeypatch.setattr("cassandra_spec.text.reply.TEMPLATE_SECONDS", 3.0)
     capfd.readouterr()
     assert status_of(*finding.command.split()) == 2
     out, err = capfd.readouterr()

@@ -324,13 +324,13 @@ def test_a_flag_that_would_be_ignored_is_refused_by_name(
 @pytest.mark.parametrize(
     ("flags", "backend", "why"),
     [
-        ("", "native", "the model, the machine and the flags allow it"),
+        ("", "native", "the model, the machine and the options allow it"),
         ("--gamma 7 --threads 1", "native", "the model"),
         ("--temperature 1", "native", "the model"),
         ("--kv exact --kv-group 16 --kv-block 16", "native", "the model"),
-        ("--kv mx", "torch", "--kv mx rounds what the target reads"),
-        ("--codec golden", "torch", "--codec needs decoded weights"),
-        ("--gamma 16", "torch", "--gamma is above 15"),
+        ("--kv mx", "torch", "keys and values in mx round what the target reads"),
+        ("--codec golden", "torch", "the codec golden needs decoded weights"),
+        ("--gamma 16", "torch", "gamma is above 15"),
     ],
 )
 def test_the_backend_is_chosen_and_named(

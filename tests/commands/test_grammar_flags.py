@@ -67,9 +67,9 @@ def test_other_grammars(model: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
         (["--regex", "("], "regex must be a grammar to compile: .*unclosed group"),
         (
             ["--regex", "a", "--grammar", "x.lark"],
-            "one of --grammar and --regex must be given, not both",
+            "one of grammar and regex must be given, not both",
         ),
-        (["--grammar", "x.txt"], "--grammar must be a file NAME.lark or NAME.gbnf, not x.txt"),
+        (["--grammar", "x.txt"], "grammar must be a file NAME.lark or NAME.gbnf, not x.txt"),
         (["--json-schema", "missing.json"], "missing.json"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cassandra_spec.bench.compare import spec_bench
+from cassandra_spec.bench import spec_bench
 from cassandra_spec.commands.__main__ import main
 from tests.commands.status import status_of
 

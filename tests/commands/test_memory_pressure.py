@@ -200,7 +200,7 @@ def test_a_tokenizer_is_not_asked_without_memory(monkeypatch: pytest.MonkeyPatch
     def decode(*args: object, **options: object) -> NoReturn:
         raise AssertionError("asked")
 
-    monkeypatch.setattr("cassandra_spec.drafting.text._ROOM", 1 << 60)
+    monkeypatch.setattr("cassandra_spec.text.reply._ROOM", 1 << 60)
     tokenizer: Any = type("Tokenizer", (), {"decode": decode})()
     with pytest.raises(MemoryError):
         ReplyText(tokenizer).new()

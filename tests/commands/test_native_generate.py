@@ -218,7 +218,7 @@ def test_an_interrupt_ends_with_what_there_is(
             ["--temperature", "1", "--acceptance", "rejection", "--batch", "2"],
             "acceptance must be noise in the engine's rounds, not rejection",
         ),
-        (["--batch", "17"], "--batch must be from 1 to 16, not 17"),
+        (["--batch", "17"], "batch must be from 1 to 16, not 17"),
         (["--gamma", "16"], "gamma must be from 0 to 15, or 'adaptive', not 16 (the native"),
         (["--threads", "0"], "argument --threads: must be an integer from 1 to 2147483647, not 0"),
         (["--threads", "257"], "threads must be from 1 to 256, not 257"),

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassandra_spec.drafting.grammar import GrammarCompiler, GrammarState, GrammarText
-from cassandra_spec.drafting.grammar.guide import FREE_NODES, guided
+from cassandra_spec.drafting.choice.guide import FREE_NODES, guided
 from cassandra_spec.drafting.proposal import GRAMMAR, ROOT, Node, Proposal
-from tests.drafting.byte_tokens import END, byte_tokenizer, ids
+from cassandra_spec.text.grammar import GrammarCompiler, GrammarState, GrammarText
+from tests.text.byte_tokens import END, byte_tokenizer, ids
 
 TOKENIZER = byte_tokenizer()
 COMPILER = GrammarCompiler(TOKENIZER, frozenset({END}))

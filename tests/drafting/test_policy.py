@@ -306,7 +306,7 @@ class Bytes:
     def verify(self, positions: Sequence[int], rows: int) -> float:
         return self.target_bytes
 
-    def wants_plain(self, rows: int) -> bool:
+    def wants_plain(self, rows: int, recent: int) -> bool:
         return False
 
     def observe(
@@ -591,15 +591,15 @@ def test_costs_at_one_context_are_known_at_another(kind: str, draft: DraftKind) 
 
 def test_a_plain_pass_is_timed_while_drafts_pay() -> None:
     costs = MeasuredSeconds()
-    assert not costs.wants_plain(1)
+    assert not costs.wants_plain(1, 100)
     costs.observe([0], [drafted(3, 3, draft=0.2, verify=1.5)])
-    assert costs.wants_plain(1)
+    assert costs.wants_plain(1, 100)
     costs.observe([0], [drafted(0, 0, verify=1.0)])
-    for _ in range(MeasuredSeconds.PLAIN - 1):
+    for _ in range(100 - 1):
         costs.observe([0], [drafted(3, 3, draft=0.2, verify=1.5)])
-        assert not costs.wants_plain(1)
+        assert not costs.wants_plain(1, 100)
     costs.observe([0], [drafted(3, 3, draft=0.2, verify=1.5)])
-    assert costs.wants_plain(1)
+    assert costs.wants_plain(1, 100)
 
 
 def test_times_of_other_positions_are_scaled() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -88,14 +89,20 @@ def test_example_chat(runtime: Environment) -> None:
 
 
 def test_example_draft_method(runtime: Environment, tmp_path: Path) -> None:
-    runtime.install(wheel(EXAMPLES / "draft_method", tmp_path))
+    """In the checkout: the wheel has no draft methods but the product's."""
+    built = wheel(EXAMPLES / "draft_method", tmp_path)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    run([*pip, "--no-index", "--no-deps", "--target", tmp_path / "packages", built])
     text = "word5 word9 word7 word5 word9 word3 " * 9
-    (runtime.folder / "text").write_text(text, encoding="utf-8")
+    (tmp_path / "text").write_text(text, encoding="utf-8")
     question = {"question_id": 1, "category": "one", "turns": ["word5 word9"]}
-    (runtime.folder / "questions").write_text(json.dumps(question), encoding="utf-8")
-    command = ["compare", "packed", "--methods", "bigram:text=text@2", "--quiet"]
+    (tmp_path / "questions").write_text(json.dumps(question), encoding="utf-8")
+    packed = runtime.folder / "packed"
+    command = ["compare", packed, "--methods", "bigram:text=text@2", "--quiet"]
     limits = ["--max-tokens", 12, "--questions", "questions", "--json", "out"]
-    said = runtime.run("casspec", *command, *limits).stdout
+    env = os.environ | {"PYTHONPATH": str(tmp_path / "packages")}
+    casspec = [sys.executable, "-m", "cassandra_spec.commands"]
+    said = run([*casspec, *command, *limits], tmp_path, env=env).stdout
     assert "bigram:text=text@2" in said
     assert said.endswith("PASS: 0 replies differ from the plain ones\n")
 

@@ -18,7 +18,7 @@ from cassandra_spec.serve.metrics import Metrics
 from cassandra_spec.serve.requests import read_request
 from cassandra_spec.serve.responses import ResponsesRequest
 from cassandra_spec.serve.scheduler import Scheduler
-from tests.drafting.byte_tokens import END
+from tests.text.byte_tokens import END
 
 WAITING, SLOTS, MOST = 6, 3, 24
 REQUESTS = 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import shlex
 import subprocess
@@ -18,6 +19,11 @@ from cassandra_spec.commands.arguments import build_parser
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 SOURCES = ("py", "cpp", "h", "v", "vlt", "toml", "txt", "json", "md")
+_WRITTEN = re.compile(
+    r"^<!-- ([\w ]+?)(?:: begin.*)? -->$(.*?)^<!-- (?:/\1|\1: end) -->$", re.M | re.S
+)
+LINKS = {link.name for link in (ROOT / "cassandra_spec").iterdir() if link.is_symlink()}
+ROOMS = sorted(LINKS - {"model", "text"})  # these are also variables and fields in documents
 FOLDERS = sorted(path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "build")
 
 
@@ -27,10 +33,15 @@ def test_relative_links_lead_to_files(document: Path) -> None:
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
+def heading_anchor(heading: str) -> str:
+    """Return the anchor that GitHub makes of a heading."""
+    return re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-")
+
+
 def anchors(page: Path) -> set[str]:
-    """Return anchors of a page's headings, as GitHub makes them."""
+    """Return anchors of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", text).strip().lower().replace(" ", "-") for text in headings}
+    return set(map(heading_anchor, headings))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -44,19 +55,8 @@ def test_anchors_lead_to_headings(document: Path) -> None:
 
 def test_pages_that_sources_name_exist() -> None:
     """Docstrings, comments and help texts name pages by their path from the root."""
-    listed = [
-        "git",
-        "ls-files",
-        "-co",
-        "--exclude-standard",
-        "*.py",
-        "*.h",
-        "*.cpp",
-        "*.toml",
-        "Makefile",
-    ]
-    run = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
-    texts = ((ROOT / name) for name in run.stdout.splitlines() if (ROOT / name).is_file())
+    suffixes = (".py", ".h", ".cpp", ".toml", "Makefile")
+    texts = [ROOT / name for name in tracked_files() if name.endswith(suffixes)]
     named = {
         page
         for path in texts
@@ -64,6 +64,14 @@ def test_pages_that_sources_name_exist() -> None:
     }
     assert len(named) > 20
     assert [page for page in sorted(named) if not (ROOT / page).is_file()] == []
+
+
+@functools.cache
+def tracked_files() -> list[str]:
+    """Return the paths that git knows or would add."""
+    listed = ["git", "ls-files", "-co", "--exclude-standard"]
+    run = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
+    return [name for name in run.stdout.splitlines() if (ROOT / name).is_file()]
 
 
 def code(document: Path) -> Iterator[str]:
@@ -77,14 +85,7 @@ def code(document: Path) -> Iterator[str]:
 
 def missing_files(document: Path) -> Iterator[str]:
     """Yield paths that no file has; a path may leave out the folders in front."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    known = listed.stdout.splitlines()
+    known = tracked_files()
     for piece in code(document):
         if re.fullmatch(rf"[\w./-]+/[\w.-]+\.({'|'.join(SOURCES)})|[\w-]+\.(py|cpp|vlt)", piece):
             outside = piece.startswith(("build/", "PACKED/", "/", "~"))
@@ -96,9 +97,21 @@ def missing_files(document: Path) -> Iterator[str]:
             yield piece
 
 
+def modules(document: Path) -> Iterator[str]:
+    """Yield names in the package; code may leave out its name in front of a room's.
+
+    The changelog has former names of these, and of options.
+    """
+    yield from re.findall(r"\bcassandra_spec\.[\w.]*\w", document.read_text(encoding="utf-8"))
+    for piece in code(document) if document.name != "CHANGELOG.md" else ():
+        for name in re.findall(rf"(?<![\w./-])(?:{'|'.join(ROOMS)})(?:\.\w+)+", piece):
+            if not name.endswith(SOURCES):
+                yield f"cassandra_spec.{name}"
+
+
 def missing_modules(document: Path) -> Iterator[str]:
     """Yield modules, and names in them, that the package does not have."""
-    for name in re.findall(r"\bcassandra_spec\.[\w.]*\w", document.read_text(encoding="utf-8")):
+    for name in modules(document):
         place, rest = ROOT / "cassandra_spec", name.split(".")[1:]
         while rest and (place / rest[0]).is_dir():
             place /= rest.pop(0)
@@ -133,6 +146,35 @@ def wrong_commands(document: Path) -> Iterator[str]:
                 yield f"casspec {call}"
 
 
+def options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield the options of a parser and of its subcommands."""
+    for action in parser._actions:
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for subparser in action.choices.values():
+                yield from options(subparser)
+
+
+@functools.cache
+def known_options() -> set[str]:
+    """Return the options of ``casspec``, and all that modules and the Makefile write or add."""
+    known = set(options(build_parser()))
+    for name in tracked_files():
+        if name.endswith((".py", "Makefile")) and not name.startswith("tests/house/"):
+            text = (ROOT / name).read_text(encoding="utf-8")
+            known.update(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+            known.update(f"--{word}" for word in re.findall(r'add_\w+\(\w+, "([a-z-]+)"', text))
+    return known
+
+
+def wrong_options(document: Path) -> Iterator[str]:
+    """Yield options that no command has, where a module, ``ARGS`` or nothing stands before them."""
+    for piece in code(document):
+        if re.match(rf"--|.*cassandra_spec\.|.*ARGS=|({'|'.join(ROOMS)})\.", piece):
+            found = re.findall(r"(?<![\w-])--[a-z][a-z-]+", piece)
+            yield from (option for option in found if option not in known_options())
+
+
 def wrong_targets(document: Path) -> Iterator[str]:
     """Yield targets of ``make`` that do not exist."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -148,6 +190,7 @@ def test_what_a_document_names_exists(document: Path) -> None:
     assert [*missing_modules(document)] == []
     assert [*wrong_commands(document)] == []
     assert [*wrong_targets(document)] == []
+    assert document.name == "CHANGELOG.md" or [*wrong_options(document)] == []
 
 
 def test_tests_that_documents_select_exist() -> None:
@@ -178,14 +221,19 @@ def test_wrong_names_in_a_document_are_found(tmp_path: Path) -> None:
         "cassandra_spec.rtl.nothing, cassandra_spec.golden.format.Format,\n"
         "cassandra_spec.__version__, cassandra_spec.golden.Wrong\n"
         "`casspec pack A B --scheme mx` `casspec pack A B --wrong 1` `casspec wrong`\n"
-        "`casspec bench decode --wrong`\n\n    make test\n    make wrong\n",
+        "`casspec bench decode --wrong`\n\n    make test\n    make wrong\n"
+        "`verif.nothing` `golden.Format` `golden.Wrong` `golden.md` `--top` `--absent`\n"
+        "`python -m cassandra_spec.verif.formal --out X --lost` `gcc --foreign`\n",
         encoding="utf-8",
     )
     assert [*missing_files(document)] == ["rtl/nothing.py", "nothing.cpp", "verif/nowhere/"]
     assert [*missing_modules(document)] == [
         "cassandra_spec.rtl.nothing",
         "cassandra_spec.golden.Wrong",
+        "cassandra_spec.verif.nothing",
+        "cassandra_spec.golden.Wrong",
     ]
+    assert [*wrong_options(document)] == ["--absent", "--lost"]
     assert [*wrong_commands(document)] == [
         "casspec pack A B --wrong 1",
         "casspec wrong",
@@ -212,6 +260,47 @@ def test_the_transcript_of_the_main_job_has_one_place() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 700
+
+
+def section(page: Path, anchor: str) -> str:
+    """Return a page's text from the heading of an anchor to the next one; all without an anchor."""
+    text = page.read_text(encoding="utf-8")
+    parts = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", text, re.MULTILINE))
+    found = {heading_anchor(heading): body for heading, body in parts.items()}
+    return found[anchor] if anchor else text
+
+
+def wrong_figures(readme: str) -> Iterator[str]:
+    """Yield rows of the figures' table whose numbers or command the linked section lacks.
+
+    Numbers count where a command wrote them: in a block of the section.
+    """
+    for row in re.findall(r"^\|(.+)\|$", readme.split("| what | figure |")[1], re.MULTILINE)[1:]:
+        _, figure, against, _, command = (cell.strip() for cell in row.split("|"))
+        link = re.fullmatch(r"\[`(.+)`\]\((docs/results/[\w-]+\.md)#?([\w-]*)\)", command)
+        text = section(ROOT / link[2], link[3]) if link else ""
+        blocks = " ".join(match[2] for match in _WRITTEN.finditer(text))
+        written = re.sub(r"\[[^]]*\]", "", blocks)  # without quartiles
+        numbers = re.findall(r"\d+(?:\.\d+)+", f"{figure} {against}")
+        missing = [n for n in numbers if not re.search(rf"(?<![\d.]){n}(?![\d.]*\d)", written)]
+        if not numbers or missing or not link or link[1] not in text:
+            yield row
+
+
+def test_figures_of_the_readme_are_those_of_the_linked_results() -> None:
+    assert [*wrong_figures((ROOT / "README.md").read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [("2.19 ×", "2.29 ×"), ("by-context", "larger-shapes"), ("`make sim`", "`make test`")],
+)
+def test_a_wrong_figure_of_the_readme_is_found(given: str, wrong: str) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert given in readme
+    rows = [*wrong_figures(readme.replace(given, wrong))]
+    assert rows
+    assert all(wrong in row for row in rows)
 
 
 @pytest.mark.parametrize("picture", sorted(ROOT.glob("docs/**/*.svg")), ids=lambda path: path.name)

@@ -16,20 +16,23 @@ ROOT = Path(__file__).resolve().parents[2]
 ALLOWED: dict[str, set[str]] = {
     "golden": set(),
     "toolkit": {"golden"},
-    "drafting": {"golden"},
+    "text": {"golden"},
+    "drafting": {"golden", "text"},
     "rtl": {"golden"},
     "native": {"drafting", "golden"},
-    "serve": {"drafting", "golden", "toolkit"},
-    "system": {"toolkit"},
+    "serve": {"drafting", "golden", "text", "toolkit"},
     "synth": {"golden", "rtl", "toolkit"},
     "model": {"drafting", "golden", "native", "toolkit"},
     "verif": {"golden", "rtl", "toolkit"},
-    "bench": {
-        *("drafting", "golden", "model", "native", "rtl", "synth", "system", "toolkit", "verif"),
-    },
+    "bench": {"drafting", "golden", "model", "native", "text", "toolkit"},
+    "api": {"drafting", "golden", "model", "native", "rtl", "synth", "text", "verif"},
     "commands": {
-        *("bench", "drafting", "golden", "model", "native", "rtl", "serve", "synth", "system"),
-        *("toolkit", "verif"),
+        *("api", "bench", "drafting", "golden", "model", "native", "rtl", "serve", "synth"),
+        *("text", "toolkit", "verif"),
+    },
+    "lab": {
+        *("bench", "commands", "drafting", "golden", "model", "native", "rtl", "synth", "toolkit"),
+        "verif",
     },
 }
 # Additional imports of a part of a package.
@@ -38,11 +41,11 @@ ALLOWED_OF_PART: dict[str, set[str]] = {"verif.end_to_end": {"drafting", "model"
 OUTSIDE: dict[str, set[str]] = {
     "toolkit": set(),
     "drafting": {"numpy"},
+    "text": {"numpy"},
     "golden": {"numpy"},
     "rtl": {"amaranth", "numpy"},
     "synth": {"amaranth", "numpy"},
     "verif": {"amaranth", "cocotb", "cocotb_test", "numpy"},
-    "system": {"numpy"},
     "native": {"numpy"},
     "serve": {"fastapi", "prometheus_client", "pydantic", "pydantic_core", "starlette", "uvicorn"},
     "model": {
@@ -51,7 +54,7 @@ OUTSIDE: dict[str, set[str]] = {
 }
 OUTSIDE_OF_MODULE: dict[str, set[str]] = {
     "golden.file.reader": {"safetensors"},
-    "drafting.grammar.compiler": {"llguidance"},
+    "text.grammar.compiler": {"llguidance"},
     "serve.processors": {"numpy"},
     "native.tools.wheel_hook": {"hatchling"},
     "toolkit.plots": {"matplotlib"},
@@ -168,6 +171,14 @@ def test_the_allowed_edges_have_no_cycle() -> None:
         left = {name: needs for name, needs in left.items() if name not in ready}
 
 
+def test_the_product_does_not_import_the_laboratory() -> None:
+    """One module finds the laboratory's commands by name; the wheel has no laboratory."""
+    assert not [layer for layer, needs in ALLOWED.items() if "lab" in needs]
+    product = [path for path, module in modules() if module.split(".")[1] != "lab"]
+    naming = [path for path in product if f"{PACKAGE}.lab" in path.read_text(encoding="utf-8")]
+    assert naming == [ROOT / "commands" / "checkout.py"]
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
     known = {module: path for path, module in modules()}
     graph: dict[str, set[str]] = {}
@@ -197,7 +208,7 @@ def test_no_top_level_package_escapes_the_table() -> None:
         ("synth.export", "from tests.house import test_layers"),
         ("synth.export", "from golden import Format"),
         ("golden.codec", "from ..rtl import decoder"),
-        ("system.device", "from cassandra_spec import golden"),
+        ("commands.arguments", "from cassandra_spec.lab import commands"),
         ("model.reply", "import cocotb"),
         ("native.codec", "import torch"),
     ],

@@ -65,6 +65,14 @@ def test_the_index_lists_every_page_once() -> None:
     assert all((page.parent == RESULTS) == (page in listed["Results"]) for page in PAGES)
 
 
+def test_the_index_begins_with_three_paths_of_four_pages() -> None:
+    intro = (DOCS / "index.md").read_text("utf-8").split("## ")[0]
+    paths = re.findall(r"^\| you .*$", intro, re.MULTILINE)
+    pages = [re.findall(r"\]\(([^)]+)\)", path) for path in paths]
+    assert [len(set(path)) for path in pages] == [4, 4, 4]
+    assert {DOCS / page for path in pages for page in path} <= set(PAGES)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_a_page_is_short_and_has_no_measurements(page: Path) -> None:
     if page.parent == RESULTS:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cassandra_spec import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = {"Makefile", "LICENSE", "pyproject.toml"}
+NAMES = {"Makefile", "LICENSE", "pyproject.toml", "CITATION.cff"}
 
 
 def test_files_of_the_root_are_documents_settings_or_requirements() -> None:
@@ -20,3 +25,17 @@ def test_files_of_the_root_are_documents_settings_or_requirements() -> None:
         if not name.startswith(("requirements", ".")) and not name.endswith(".md")
     }
     assert others == set()
+
+
+def test_the_citation_is_valid_and_of_this_version() -> None:
+    """It has what the schema of Citation File Format 1.2.0 requires, here and of references."""
+    citation: dict[str, Any] = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert citation.keys() >= {"cff-version", "message", "title", "authors"}
+    assert (citation["cff-version"], citation["type"]) == ("1.2.0", "software")
+    assert citation["version"] == __version__
+    [paper] = citation["references"]
+    assert paper.keys() >= {"type", "title", "authors"}
+    assert paper["type"] == "article"
+    people = [f"{author['given-names']} {author['family-names']}" for author in paper["authors"]]
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    assert all(name in readme for name in (paper["title"], *people))

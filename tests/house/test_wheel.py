@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -18,16 +20,24 @@ SUFFIXES = {
     *(".py", ".cpp", ".h", ".js", ".css", ".json", ".md", ".toml", ".txt", ".typed"),
     *(".v", ".vh", ".vlt"),
 }
+TOOLS = [["bench", "soak"], ["native", "tools"]]
+"""Folders of developers, which the wheel has not."""
 
 
 @pytest.fixture(scope="module")
-def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """Return the files of wheel and source archive, relative to the folder of their contents."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with wheel and source archive."""
     out = tmp_path_factory.mktemp("archives")
     for target in ("wheel", "sdist"):
         command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(out)]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (wheel,), (source,) = out.glob("*.whl"), out.glob("*.tar.gz")
+    return out
+
+
+@pytest.fixture(scope="module")
+def archives(built: Path) -> dict[str, set[str]]:
+    """Return the files of wheel and source archive, relative to the folder of their contents."""
+    (wheel,), (source,) = built.glob("*.whl"), built.glob("*.tar.gz")
     with tarfile.open(source) as archive:
         members = archive.getmembers()
     assert all(member.isfile() for member in members)  # links would lead out of the archive
@@ -47,15 +57,23 @@ def in_checkout() -> set[str]:
     return {f"{PACKAGE}/{name}" for name in found} | {f"{PACKAGE}/{path.name}" for path in own}
 
 
+def of_product(name: str) -> bool:
+    """Return whether the wheel has a file of the package."""
+    room, *rest = name.removeprefix(f"{PACKAGE}/").split("/")
+    if room == "synth":
+        return rest[0] in {"__init__.py", "export.py", "handoff.py", "interface"}
+    return room not in {"lab", "verif"} and [room, *rest][:2] not in TOOLS
+
+
 @pytest.mark.parametrize("archive", ["wheel", "sdist"])
 def test_an_archive_has_all_files_of_the_package(
     archives: dict[str, set[str]], archive: str
 ) -> None:
     inside = {name for name in archives[archive] if name.startswith(f"{PACKAGE}/")}
-    assert inside == in_checkout()
+    assert inside == {name for name in in_checkout() if archive == "sdist" or of_product(name)}
     assert {f"{PACKAGE}/py.typed", f"{PACKAGE}/golden/format.py"} <= inside
     assert {Path(name).suffix for name in inside} <= SUFFIXES
-    assert {".cpp", ".h", ".json", ".toml", ".txt"} <= {Path(name).suffix for name in inside}
+    assert {".cpp", ".h", ".json", ".txt"} <= {Path(name).suffix for name in inside}
 
 
 def test_the_wheel_has_one_package_and_no_tests(archives: dict[str, set[str]]) -> None:
@@ -64,6 +82,32 @@ def test_the_wheel_has_one_package_and_no_tests(archives: dict[str, set[str]]) -
     assert len(tops) == 2
     names = {Path(name).name for name in archives["wheel"]}
     assert not [name for name in names if name.startswith("test_") or name == "conftest.py"]
+
+
+def test_the_wheel_has_the_product_s_commands(built: Path, tmp_path: Path) -> None:
+    """Every module is imported or left alone, no command of a checkout is listed."""
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+
+    def casspec(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", f"{PACKAGE}.commands", *words]
+        env = {"PYTHONPATH": str(tmp_path), "PATH": os.environ["PATH"]}
+        return subprocess.run(
+            command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
+
+    listed = casspec("--help")
+    commands = set(re.findall(r"^    ([a-z-]+)(?: |$)", listed.stdout, re.MULTILINE))
+    assert {"pack", "generate", "serve", "tune", "bench", "conform"} <= commands
+    assert not {"compare", "system", "train-exits"} & commands
+    unknown = casspec("compare", "packed")
+    assert unknown.returncode == 2
+    assert unknown.stderr.count("\n") == 1
+    refused = casspec("generate", str(tmp_path), "--prompt", "a", "--codec", "rtl")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("casspec: error: codec must be auto or golden")
+    assert refused.stderr.count("\n") == 1
 
 
 def without(extras: set[str], code: str) -> subprocess.CompletedProcess[str]:
@@ -84,7 +128,7 @@ def without(extras: set[str], code: str) -> subprocess.CompletedProcess[str]:
     [
         (
             {"runtime", "hardware", "plots"},
-            "golden, golden.file, native.library, system.device, commands.arguments",
+            "golden, golden.file, native.library, lab.system.device, commands.arguments",
         ),
         ({"hardware", "plots"}, "model.packing.packer"),
         ({"runtime", "plots"}, "rtl.decoder, rtl.encoder, synth.export, verif.tools.runner"),

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from cassandra_spec.commands.__main__ import main
 from cassandra_spec.drafting import Settings
-from cassandra_spec.drafting.grammar import Grammar, GrammarCompiler, GrammarText, Syntax
 from cassandra_spec.model.backends import BACKENDS, CheckedBackend, Opening
-from tests.drafting.byte_tokens import END, byte_tokenizer
+from cassandra_spec.text.grammar import Grammar, GrammarCompiler, GrammarText, Syntax
 from tests.model.tiny import write_model
+from tests.text.byte_tokens import END, byte_tokenizer
 
 COMPILER = GrammarCompiler(byte_tokenizer(), frozenset({END}))
 

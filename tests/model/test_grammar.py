@@ -19,11 +19,11 @@ from cassandra_spec.drafting import (
     Sampling,
     Settings,
 )
-from cassandra_spec.drafting.grammar import Grammar
 from cassandra_spec.model.backends import CheckedBackend
-from tests.drafting.byte_tokens import END
+from cassandra_spec.text.grammar import Grammar
 from tests.drafting.processors import naive_reply
 from tests.model.byte_model import compiled, logits_after, opened, pack_byte_model
+from tests.text.byte_tokens import END
 
 STOPS = frozenset({END})
 SCHEMA: dict[str, Any] = {

@@ -15,8 +15,9 @@ from cassandra_spec.drafting import Counters, DraftCache, DraftKind, Levels, Sam
 from cassandra_spec.golden import Format, decode_draft
 from cassandra_spec.golden.packed import Packed
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.native.engine_binding import MAX_ROWS, Row
+from cassandra_spec.native.engine_binding import Row
 from cassandra_spec.native.library import rounds_attention
+from cassandra_spec.native.limits import MAX_ROWS
 from cassandra_spec.native.models.reading import read_model_config
 from tests.native.model_oracle import CHUNK, ModelOracle, Seen
 from tests.native.models import packed, small

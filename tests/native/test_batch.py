@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from cassandra_spec.drafting import ADAPTIVE, Batch, Counters, DraftKind, Gamma, Sampling, Settings
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.native.engine_binding import MAX_ROWS, Row
+from cassandra_spec.native.engine_binding import Row
+from cassandra_spec.native.limits import MAX_ROWS
 from tests.native.models import packed, small
 
 VOCABULARY, CONTEXT = 97, 512

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cassandra_spec.drafting import MeasuredSeconds
-from cassandra_spec.native.hints import hint_path, processor, read_hint, write_hint
+from cassandra_spec.native.rounds.hints import hint_path, processor, read_hint, write_hint
 from tests.drafting.test_policy import drafted
 
 CPUINFO = {
@@ -51,7 +51,7 @@ def test_a_new_process_knows_the_times_of_the_last(tmp_path: Path) -> None:
         for rows in (1, 4, 6, 8):
             assert after.verify([position], rows) == pytest.approx(before.verify([position], rows))
             assert after.draft([position], rows) == pytest.approx(before.draft([position], rows))
-    assert not after.wants_plain(1)
+    assert not after.wants_plain(1, 100)
     assert [path.name for path in (tmp_path / "folder").iterdir()] == ["times.json"]
 
 

@@ -19,8 +19,9 @@ from cassandra_spec.model.speculative.chunks import FormatSealer
 from cassandra_spec.model.speculative.sealing import Sealer
 from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.native.key_values import CHUNK, ChunkSealer, SealedForm
+from cassandra_spec.native.key_values import ChunkSealer, SealedForm
 from cassandra_spec.native.library import available_isas
+from cassandra_spec.native.limits import CHUNK
 from tests.native.models import packed, small
 
 VOCABULARY = 97

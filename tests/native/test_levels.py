@@ -30,7 +30,7 @@ from cassandra_spec.drafting import (
 )
 from cassandra_spec.drafting.low import BRANCHES
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.native.engine_binding import MAX_GAMMA
+from cassandra_spec.native.limits import MAX_GAMMA
 from tests.native.models import packed, small
 
 VOCABULARY = 97

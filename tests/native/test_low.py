@@ -16,13 +16,13 @@ from cassandra_spec.drafting.low import BRANCHES
 from cassandra_spec.drafting.table import TRUST
 from cassandra_spec.native.arrays import Pointer, pointer
 from cassandra_spec.native.engine_binding import (
-    MAX_GAMMA,
     SOURCES,
     TableOrder,
     TreeLimits,
     TreeNode,
     engine_library,
 )
+from cassandra_spec.native.limits import MAX_GAMMA
 
 TOKEN = st.integers(0, 4)
 CONFIDENCE = st.sampled_from([0.0, 0.0625, 0.125, 0.25, 0.5, 0.75, 1.0])

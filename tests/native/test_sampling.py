@@ -25,9 +25,9 @@ from cassandra_spec.drafting import (
     probabilities,
 )
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.native.chains import rejecting_rounds
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import pick_row
+from cassandra_spec.native.rounds.chains import rejecting_rounds
 from tests.native.models import KINDS, packed, small
 
 REPLIES = 1000

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cassandra_spec.native import build, codec, constants, engine_binding
+from cassandra_spec.native import build, codec, constants, engine_binding, key_values, limits
 from cassandra_spec.native.arrays import CheckedStructure
 from cassandra_spec.native.models import streaming
 
@@ -20,7 +22,7 @@ CPP_NAMES = {
     "Figures": "stream::Figures",
     "SealedFormStructure": "SealedForm",
 }
-MEMBERS = {"sinks": "view.sinks", "start": "view.start"}
+MEMBERS = {"sinks": "range.sinks", "start": "range.start"}
 """Members of a member, which the mirror has as fields of its own."""
 
 PRELUDE = """
@@ -105,3 +107,25 @@ def test_a_mirror_that_differs_is_found(
     types = {"i": ctypes.c_int32, "f": ctypes.c_float, "d": ctypes.c_double}
     wrong = type("TreeNode", (ctypes.Structure,), {"_fields_": [(n, types[t]) for n, t in fields]})
     assert line in differences([wrong], tmp_path)
+
+
+def test_a_shared_constant_has_one_definition() -> None:
+    """Python defines it, the generated header gives it to C++, and C++ uses it."""
+    sources = build.read_sources()
+    del sources[constants.ENGINE_HEADER]
+    for name in limits.SHARED:
+        defined = re.compile(rf"(?:constexpr|const|enum)[^;(]*\b{name} = ")
+        using = [path for path, text in sources.items() if re.search(rf"\b{name}\b", text)]
+        assert using, name
+        again = [path for path in using if defined.search(sources[path])]
+        assert [path for path in again if not path.startswith("codec/")] == [], name
+    for module in (engine_binding, key_values, streaming):
+        source = inspect.getsource(module)
+        assert not re.search(rf"^(?:{'|'.join(limits.SHARED)}) = ", source, re.MULTILINE)
+
+
+def test_the_header_has_the_values_of_python() -> None:
+    header = constants.generate()[constants.ENGINE_HEADER]
+    found = re.findall(r"constexpr int (\w+) = (-?\d+);", header)
+    assert {name: int(value) for name, value in found} == limits.SHARED
+    assert limits.MAX_ROWS == 1 + limits.SHARED["MAX_NODES"]

@@ -27,8 +27,8 @@ from cassandra_spec.serve.processors import NoEnd, RecentPenalty
 from cassandra_spec.serve.requests import ChatRequest, CompletionRequest, read_request
 from cassandra_spec.serve.scheduler import Event
 from cassandra_spec.serve.server import running
-from tests.drafting.byte_tokens import byte_tokenizer
 from tests.serve.conftest import opened
+from tests.text.byte_tokens import byte_tokenizer
 
 ROOM = 100  # positions of a sequence
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}]}

@@ -15,12 +15,12 @@ import openai
 import pytest
 
 from cassandra_spec.drafting import Counters, Settings, encode_prompt
-from cassandra_spec.drafting.grammar import GrammarText
 from cassandra_spec.model.backends import BACKENDS, Opening
 from cassandra_spec.serve.app import Served
 from cassandra_spec.serve.server import open_server, running
-from tests.drafting.byte_tokens import END
+from cassandra_spec.text.grammar import GrammarText
 from tests.model.byte_model import COMPILER, pack_byte_model
+from tests.text.byte_tokens import END
 
 STOPS = frozenset({END})
 SPECULATION = Settings(gamma=4, draft="hybrid", stop_tokens=STOPS)

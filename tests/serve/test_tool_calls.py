@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassandra_spec.drafting.grammar import GrammarCompiler, GrammarText
 from cassandra_spec.serve.tool_calls import (
     LISTED,
     SEPARATE,
@@ -21,7 +20,8 @@ from cassandra_spec.serve.tool_calls import (
     render,
     with_tools,
 )
-from tests.drafting.byte_tokens import END, byte_tokenizer, ids
+from cassandra_spec.text.grammar import GrammarCompiler, GrammarText
+from tests.text.byte_tokens import END, byte_tokenizer, ids
 
 TOKENIZER = byte_tokenizer()
 COMPILER = GrammarCompiler(TOKENIZER, frozenset({END}))

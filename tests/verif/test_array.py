@@ -49,7 +49,7 @@ def weights(scheme: Scheme, segments: int, size: int = Format().segment) -> Payl
 
 @pytest.mark.slow
 def test_decoders_that_share_the_fetch_keep_their_rate() -> None:
-    """Two decoders; for four: ``python -m cassandra_spec.bench.gateware.array_rate``."""
+    """Two decoders; for four: ``python -m cassandra_spec.lab.gateware.array_rate``."""
     config = CONFIGS["n2"]
     build = BUILD / "array_n2"  # that of test_array, which has the same design
     for scheme in ("unary", "mx", "exact"):

@@ -20,10 +20,10 @@ from cassandra_spec.verif.encoder.bench import Order
 from cassandra_spec.verif.encoder.bulk import PORTS, Encoded, RtlEncoder, requests_of
 from cassandra_spec.verif.encoder.rate import measure
 from cassandra_spec.verif.encoder.testbench import CONFIGS
+from cassandra_spec.verif.icarus.batches import encoder_batches
 from cassandra_spec.verif.library.bulk import GatewareError, Traffic
 from cassandra_spec.verif.library.patterns import PATTERNS
 from cassandra_spec.verif.library.payloads import bf16, finite, gaussian
-from cassandra_spec.verif.mutation.batches import encoder_batches
 from tests.marks import exhaustive
 
 CONFIG = EncoderConfig(segment=4096)

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import shutil
 import subprocess
 import sys
+from ctypes import byref, c_uint64
 from pathlib import Path
 from typing import Any
 
 import pytest
 from amaranth.sim import Simulator
 
+from cassandra_spec.golden import Format, encode
+from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig
 from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.rtl.dma.registers import REGISTERS, register_of
 from cassandra_spec.synth.export import export
-from cassandra_spec.verif.dma.firmware.driver import FLAGS
+from cassandra_spec.verif.dma.firmware.driver import FLAGS, Fault, Status, build, bus_of
+from tests.drivers.test_driver import Model
+from tests.golden.test_worked_example import PATTERNS
 from tests.synth.test_systemrdl import run_sdc
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,6 +138,62 @@ def test_the_code_on_the_page_compiles(page: str, tmp_path: Path) -> None:
     (tmp_path / "page.c").write_text(code)
     command = ["gcc", *FLAGS, f"-I{ROOT / 'drivers'}", "-fsyntax-only", str(tmp_path / "page.c")]
     subprocess.run(command, check=True, capture_output=True)
+
+
+class Device(Model):
+    """Registers of a device that decodes a queued segment when its status is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decoded: list[dict[str, int]] = []
+
+    def _value(self, name: str) -> int:
+        if name == "status" and self.queue:
+            self.decoded.append(self.end())
+        return super()._value(name)
+
+
+def test_the_code_on_the_page_writes_what_the_page_lists(tmp_path: Path) -> None:
+    """The code decodes the example: its codebook and descriptor are those of the table."""
+    [code] = re.findall(r"```c\n(.*?)```", PAGE, re.S)
+    (tmp_path / "page.c").write_text(code)
+    driver = ROOT / "drivers/cassandra.c"
+    include = f"-I{driver.parent}"
+    library = build(tmp_path / "page.c", tmp_path / "page.so", include, str(driver))
+    device, fault = Device(), Fault()
+    bus = bus_of(device.read, device.write)
+    speculation, verification = (c_uint64(base) for base in memory())
+    decode = ctypes.CDLL(str(library)).decode
+    assert decode(byref(bus), speculation, verification, byref(fault)) == Status.OK
+    names = {register.offset: register.name for register in REGISTERS}
+    written = [(names[offset], int(value, 16)) for offset, value in rows("example-writes")]
+    assert device.codebook == [value for name, value in written if name == "codebook"]
+    descriptor = {n: v for n, v in written if n not in ("codebook", "irq_enable", "control")}
+    assert descriptor.keys() >= {"command", "speculation_base_low", "start"}
+    [segment] = device.decoded
+    assert {name: segment[name] for name in descriptor} == descriptor
+
+
+def test_the_job_on_the_page_is_that_of_the_packed_file() -> None:
+    """Each field is what golden's format, directory and codebook of section 9.1 say."""
+    fields = dict(re.findall(r"\.(\w+) = (\w+)[,;]", PAGE))
+    packed = encode(PATTERNS, Format(beat=8, group=8, segment=16), codebook=(126, 127, 125))
+    fmt = packed.format
+    numbers = ("values", "segment_values", "scheme", "truncated", "log2_group", "segments")
+    assert [int(fields[name]) for name in numbers] == [
+        packed.count,
+        fmt.segment,
+        SCHEMES.index(fmt.scheme),
+        fmt.truncated,
+        fmt.group.bit_length() - 1,
+        len(packed.directory),
+    ]
+    assert fields["midpoint"] == str(fmt.fill == "midpoint").lower()
+    assert fields["coded"] == str(fmt.pruned_exponent == "coded").lower()
+    [entry] = re.findall(r"directory\[\] = \{\{(.*?)\}\}", PAGE)
+    assert [[int(number) for number in entry.split(",")]] == packed.directory.tolist()
+    arrays = (packed.speculation.tobytes(), packed.verification.tobytes())
+    assert tuple(memory().values()) == arrays
 
 
 def test_registers_that_are_named_exist() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
+import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
@@ -90,7 +92,7 @@ _KILLED = "a worker process was killed (is there enough memory?)"
 
 def _submit(pool: Executor, function: Callable[[_Item], _Result], item: _Item) -> Future[_Result]:
     try:
-        with _interrupts_deferred():  # workers that start now inherit this
+        with _interrupts_deferred(), _main_hidden():  # workers that start now inherit this
             return pool.submit(function, item)
     except BrokenProcessPool as error:
         raise CassandraError(_KILLED) from error
@@ -131,6 +133,20 @@ def _interrupts_deferred() -> Iterator[None]:
             signal.signal(number, handler)
         for late in caught:
             signal.raise_signal(late)
+
+
+@contextmanager
+def _main_hidden() -> Iterator[None]:
+    """Keep processes that start in the block from running the program's own file again.
+
+    They need nothing of it, and a script without a guard for its name would begin anew in each.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _end_with_parent() -> None:

@@ -145,11 +145,6 @@ class RtlCodec:
         self._instances = [_Instance(self.library, transitions) for _ in range(instances)]
         self.latest = self.statistics = Statistics.none()
 
-    def choose_fault(self, number: int) -> None:
-        """Select a fault of a ``verilog`` with selectable faults, in all instances; 0: no fault."""
-        for instance in self._instances:
-            instance.choose_fault(number)
-
     def decode_draft(self, packed: Packed) -> NDArray[np.uint16]:
         """Decode draft values, uint16 [count], with the gateware.
 
@@ -233,7 +228,6 @@ class _Instance:
         self._harness = Harness(library, PORTS, _SEGMENT, _OUTCOME)
         if transitions is not None:
             self._harness.write_transitions(transitions)
-        self.choose_fault = self._harness.choose_fault
 
     def run(self, requests: Sequence[Request], traffic: Traffic) -> Result:
         values = np.zeros(sum(request.segment.count for request in requests), np.uint16)

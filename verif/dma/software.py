@@ -33,7 +33,7 @@ REGISTERS = registers_for("decode")
 
 @cocotb.test()
 async def what_was_built(dut: Any) -> None:
-    """The constants, and everything else zero after a reset."""
+    """Constants describe the build; all other registers read 0 after a reset."""
     bench = await start(dut)
     lanes = bench.lanes // bench.decoders
     expected = {

@@ -259,7 +259,7 @@ async def store(bench: StoreBench, segments: list[Stored]) -> list[dict[str, Any
 @cocotb.test()
 @cocotb.parametrize(idle=list(PATTERNS), pressure=list(PATTERNS))
 async def idle_by_back_pressure(dut: Any, idle: str, pressure: str) -> None:
-    """The stand-in uses one pattern, the memory another."""
+    """Segments are stored with each pair of an idle pattern and a back-pressure pattern."""
     bench = await start(dut)
     for source in bench.words:
         source.use(PATTERNS[idle])

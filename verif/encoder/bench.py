@@ -71,7 +71,7 @@ def broken(rng: np.random.Generator, config: EncoderConfig, segment: Segment) ->
         foreign = dataclasses.replace(base, keep=None, mask=False, codebook=(0,))
         causes = frozenset({"miss"})
         return Order(segment=foreign, expected=None, causes=causes, useless=True)
-    return _refused(segment)
+    return _with_unknown_scheme(segment)
 
 
 def cut_anywhere(rng: np.random.Generator, config: EncoderConfig) -> Iterator[Order]:
@@ -97,11 +97,11 @@ def refused_behind_a_window(rng: np.random.Generator, config: EncoderConfig) -> 
         drawn = draw_segment(rng, config, "unary", "normal", beats=2)
         nothing = dataclasses.replace(drawn, keep=0, mask=True)
         yield Order.of(nothing)
-        yield _refused(nothing)
+        yield _with_unknown_scheme(nothing)
 
 
-def _refused(segment: Segment) -> Order:
-    """Request a scheme that does not exist."""
+def _with_unknown_scheme(segment: Segment) -> Order:
+    """Order a segment in a scheme that does not exist, which the encoder refuses."""
     word, causes = segment.word | 3 << 16, frozenset({"command"})
     return Order(segment=segment, word=word, expected=None, causes=causes)
 

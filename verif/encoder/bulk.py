@@ -94,7 +94,6 @@ class RtlEncoder:
         library = Library(verilog=text, module=module, lanes=lanes, kind="encoder")
         self.library = library.built(build)
         self._harness = Harness(self.library, PORTS, _SEGMENT, _OUTCOME)
-        self.choose_fault = self._harness.choose_fault
         self.latest = Statistics.none()
 
     def encode(

@@ -35,10 +35,10 @@ from cassandra_spec.verif.decoder.codebooks import LoadedBooks
 from cassandra_spec.verif.decoder.faults import golden_result
 from cassandra_spec.verif.encoder.bulk import EncodeRequest, RtlEncoder
 from cassandra_spec.verif.icarus import require_icarus
+from cassandra_spec.verif.icarus.batches import Batch, decoder_batches, encoder_batches
 from cassandra_spec.verif.icarus.testbench import Ports, testbench
 from cassandra_spec.verif.library.bulk import Traffic
 from cassandra_spec.verif.library.packets import codebook_packet, region_packet, values_packet
-from cassandra_spec.verif.mutation.batches import Batch, decoder_batches, encoder_batches
 from cassandra_spec.verif.tools.verilated import with_state
 
 DECODER = DecoderConfig(lanes=8)

@@ -126,10 +126,6 @@ class Harness:
         self._handle = ctypes.c_void_p(self._library.cassandra_create())
         weakref.finalize(self, _end, self._library, self._handle, library.parent)
 
-    def choose_fault(self, number: int) -> None:
-        """Select a fault of a top with faults (:mod:`cassandra_spec.verif.mutation.drawn`)."""
-        self._library.cassandra_choose(self._handle, ctypes.c_uint32(number))
-
     def write_transitions(self, path: Path) -> None:
         """Make each batch write the transitions of all nets to this file."""
         self._library.cassandra_transitions(self._handle, os.fsencode(path))

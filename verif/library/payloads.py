@@ -240,8 +240,8 @@ def _ordinary(fmt: Format, rng: Generator, count: int) -> Payload:
 def _extremes(fmt: Format, rng: Generator, count: int) -> Payload:
     """Use the smallest groups at both ends of the exponent range.
 
-    The results are subnormal, or the largest values. A group's largest exponent is one of the first
-    twelve from its end, each in turn.
+    The results are subnormal, or the largest values. The largest exponents of successive groups
+    take the twelve exponents at one end of the range in turn.
     """
     fmt = dataclasses.replace(fmt, group=group_sizes(fmt.beat)[0])
     group = np.arange(count) // fmt.group

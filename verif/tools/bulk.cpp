@@ -69,10 +69,6 @@ struct Transitions {
 };
 #endif
 
-template <typename Model> void select(Model& m, unsigned fault) {
-    if constexpr (requires { m.fault; }) m.fault = fault;
-}
-
 constexpr uint64_t kRest = 32;  // cycles behind the last segment; in the last one `busy` is low
 
 class Harness : Clocked<Model> {
@@ -85,9 +81,6 @@ class Harness : Clocked<Model> {
         context_->coveragep()->write(path);
 #endif
     }
-
-    // Selects the fault of a top with several faults; 0: no fault.
-    void choose(unsigned fault) { select(*model_, fault); }
 
     void reset() {
         Streams::idle(*model_);
@@ -148,10 +141,6 @@ void cassandra_destroy(void* handle) { delete static_cast<Harness*>(handle); }
 // Where batches write the transitions of all nets, if the library was built to count them.
 void cassandra_transitions(void* handle, const char* path) {
     static_cast<Harness*>(handle)->write_transitions(path);
-}
-
-void cassandra_choose(void* handle, uint32_t fault) {
-    static_cast<Harness*>(handle)->choose(fault);
 }
 
 void cassandra_counts(void* handle, const char* path) {

@@ -10,10 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine_constants.h"
+
 namespace cassandra {
 
 constexpr int BLOCK = 16;    // positions whose keys are interleaved
-constexpr int CHUNK = 128;   // positions per chunk
 constexpr int SUMMARY = 16;  // floats of a summary before its weighted sum: largest score, sum
 
 // Positions first..last - 1 of a chunk.

@@ -85,7 +85,8 @@ Region Decoder::roomy(const Region& region, Buffer& room) {
 // Decode by the fast path; return false if it does not apply.
 bool Decoder::fused(const Segment& segment, bool want_target, uint16_t* out) {
 #ifdef CASSANDRA_HAVE_AVX512
-    if (current_isa() < Isa::avx512 || (want_target && p_.absent_bits())) return false;
+    if (current_isa() < Isa::avx512 || (want_target && (p_.absent_bits() || p_.coded)))
+        return false;
     const Region speculation = roomy(segment.speculation, speculation_room_);
     Region rest = segment.verification;
     if (want_target) rest = roomy(rest, verification_room_);
@@ -94,8 +95,6 @@ bool Decoder::fused(const Segment& segment, bool want_target, uint16_t* out) {
         const auto exact = segment.has_mask ? fused_exact_masked_avx512 : fused_exact_avx512;
         return exact(p_, speculation, rest, segment.count, s_, out);
     }
-    if (want_target && p_.coded)
-        return fused_coded_avx512(p_, speculation, rest, segment.has_mask, segment.count, s_, out);
     if (p_.unary() || segment.has_mask)
         return fused_masked_avx512(p_, speculation, verification, segment.has_mask, segment.count,
                                    s_, out);

@@ -139,9 +139,6 @@ bool fused_exact_avx512(const Params& p, const Region& spec, const Region& ver, 
 // With a mask: targets of exact.
 bool fused_exact_masked_avx512(const Params& p, const Region& spec, const Region& ver,
                                int64_t count, Streams& s, uint16_t* out);
-// Targets of unary with coded exponents of pruned values.
-bool fused_coded_avx512(const Params& p, const Region& spec, const Region& ver, bool has_mask,
-                        int64_t count, Streams& s, uint16_t* out);
 // Other segments with a mask, and unary with or without one; `ver` is null for a draft.
 bool fused_masked_avx512(const Params& p, const Region& spec, const Region* ver, bool has_mask,
                          int64_t count, Streams& s, uint16_t* out);

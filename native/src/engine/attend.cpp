@@ -157,9 +157,9 @@ class Engine::Attention {
             const Span span = span_of(group.rows[i]);
             all = {std::min(all.first, span.first), std::max(all.last, span.last)};
         }
-        const View& view = trees_.views[group.rows[0]];
-        if (view.start <= view.sinks) return {{0, 0}, all};
-        return {both(all, {0, view.sinks}), both(all, {view.start, all.last})};
+        const KeyRange& range = trees_.ranges[group.rows[0]];
+        if (range.start <= range.sinks) return {{0, 0}, all};
+        return {both(all, {0, range.sinks}), both(all, {range.start, all.last})};
     }
 
     ChunkCache chunk(const Item& item, int position) const {
@@ -311,7 +311,7 @@ void Engine::attend(int thread, const RowTrees& trees, Pass pass, int index) {
         pool_.barrier();
         attention.merge();
     }
-    wait_before(thread, layers_[index].matrices[SLOT_O].of(pass));
+    wait_before(thread, layers_[index].matrices[MATRIX_O].of(pass));
 }
 
 }  // namespace cassandra

@@ -12,10 +12,10 @@ const EngineKernels& engine_kernels() { CASSANDRA_RETURN_BEST(engine_kernels); }
 
 }  // namespace
 
-void RowTrees::begin(int32_t token, int slot, int position, const View& view,
+void RowTrees::begin(int32_t token, int slot, int position, const KeyRange& range,
                      const Sampler* sampler) {
     tokens[rows] = token, slots[rows] = slot, starts[rows] = position;
-    views[rows] = view, samplers[rows] = sampler;
+    ranges[rows] = range, samplers[rows] = sampler;
     numbers[rows] = depths[rows] = paths[rows][0] = 0;
     ++rows;
 }
@@ -24,7 +24,7 @@ void RowTrees::add(int32_t token, int parent) {
     const int slot = slots[parent], depth = depths[parent] + 1;
     tokens[rows] = token, slots[rows] = slot, starts[rows] = starts[parent], depths[rows] = depth;
     numbers[rows] = static_cast<int32_t>(std::count(slots, slots + rows, slot));
-    views[rows] = views[parent], samplers[rows] = samplers[parent];
+    ranges[rows] = ranges[parent], samplers[rows] = samplers[parent];
     std::copy_n(paths[parent], depth, paths[rows]);
     paths[rows][depth] = numbers[rows];
     ++rows;
@@ -86,8 +86,8 @@ std::vector<float>& Engine::vector(int layer, int vector_id) {
     return layers_[layer].vectors[vector_id];
 }
 
-int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, const View& view,
-                    int rows, int wanted, float* logits) {
+int Engine::forward(const int32_t* tokens, int count, int position, Pass pass,
+                    const KeyRange& range, int rows, int wanted, float* logits) {
     int found = -1;
     for (int done = 0; done < count;) {
         const int before = std::max(0, count - wanted - done);  // tokens before those with logits
@@ -95,7 +95,7 @@ int Engine::forward(const int32_t* tokens, int count, int position, Pass pass, c
         const int first_row = std::min(before, now_rows);
         RowTrees chain;
         for (int row = 0; row < now_rows; ++row)
-            chain.begin(tokens[done + row], 0, position + done + row, view);
+            chain.begin(tokens[done + row], 0, position + done + row, range);
         open_rows(chain);
         require_logits(now_rows - first_row);
         pool_.run([&](int thread) { step(thread, chain, pass, first_row); });

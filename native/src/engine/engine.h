@@ -16,11 +16,6 @@
 
 namespace cassandra {
 
-constexpr int MAX_ROWS = 16;           // maximum rows of a tree, and of logits in forward()
-constexpr int PROMPT_ROWS = kMaxRows;  // maximum rows of a pass
-constexpr int NOT_FINITE = -3;         // a logit is NaN or infinite, so no token is best
-static_assert(MAX_ROWS == 1 + MAX_NODES, "a tree and the token before it fill a pass");
-
 // Dimensions of a model. Fields, order and types must match native/engine_binding.py.
 struct ModelShape {
     int32_t layers;
@@ -57,7 +52,7 @@ struct Ropes {
 };
 
 // Positions before a pass that its rows attend to: the first `sinks`, and those from `start` on.
-struct View {
+struct KeyRange {
     int32_t sinks = 0, start = 0;
 };
 
@@ -88,7 +83,7 @@ struct RoundRequest {
     int32_t alternatives;      // maximum second-best tokens
     int32_t uses_low;          // 1: run the low drafters
     int32_t slot;              // of the sequence
-    View view;                 // of passes of the draft view
+    KeyRange range;            // of passes of the draft view
     int32_t stop_count;
 };
 
@@ -119,12 +114,21 @@ struct RoundTimes {
 enum class Pass { target, draft };
 
 // Matrices of a layer, in the order of use.
-enum Slot { SLOT_Q, SLOT_K, SLOT_V, SLOT_O, SLOT_GATE, SLOT_UP, SLOT_DOWN, SLOTS };
+enum MatrixId {
+    MATRIX_Q,
+    MATRIX_K,
+    MATRIX_V,
+    MATRIX_O,
+    MATRIX_GATE,
+    MATRIX_UP,
+    MATRIX_DOWN,
+    MATRICES
+};
 
 // Vectors of a layer: norm weights before attention and feed-forward, biases in the order of the
 // matrices, norms of single heads or of whole rows, norms of the outputs of attention and
 // feed-forward. Any may be empty.
-enum VectorSlot {
+enum VectorId {
     VECTOR_ATTENTION_NORM,
     VECTOR_PRE_FFN_NORM,
     VECTOR_Q_BIAS,
@@ -138,7 +142,7 @@ enum VectorSlot {
     VECTOR_K_NORM,
     VECTOR_POST_ATTENTION_NORM,
     VECTOR_POST_FFN_NORM,
-    VECTOR_SLOTS
+    VECTORS
 };
 
 // Target and draft of one matrix. Without a draft of its own, draft passes read the target. The
@@ -150,8 +154,8 @@ struct Matrix {
 };
 
 struct Layer {
-    Matrix matrices[SLOTS];
-    std::vector<float> vectors[VECTOR_SLOTS];
+    Matrix matrices[MATRICES];
+    std::vector<float> vectors[VECTORS];
 };
 
 // A row of a pass, as passed by a caller. Also in native/engine_binding.py.
@@ -173,14 +177,14 @@ struct RowTrees {
     int32_t numbers[PROMPT_ROWS];  // number of the row in its tree
     int32_t depths[PROMPT_ROWS];
     int32_t paths[PROMPT_ROWS][MAX_ROWS];  // numbers of the rows above a row, and its own, by depth
-    View views[PROMPT_ROWS];
+    KeyRange ranges[PROMPT_ROWS];
     const Sampler* samplers[PROMPT_ROWS];  // null: the top token is chosen
 
     int place(int row) const { return starts[row] + numbers[row]; }
     int position(int row) const { return starts[row] + depths[row]; }
 
     // Add a row that begins a tree.
-    void begin(int32_t token, int slot, int position, const View& view = {},
+    void begin(int32_t token, int slot, int position, const KeyRange& range = {},
                const Sampler* sampler = nullptr);
     // Add a row below another one.
     void add(int32_t token, int parent);
@@ -221,7 +225,7 @@ class Engine {
     // Run `count` consecutive tokens in slot 0, the first at `position`, in passes of up to `rows`
     // rows, 1..PROMPT_ROWS. Fill logits [wanted, vocabulary] of the last `wanted` tokens, if not
     // null. Return the top token of the last position, -1 if wanted is 0, or NOT_FINITE.
-    int forward(const int32_t* tokens, int count, int position, Pass pass, const View& view,
+    int forward(const int32_t* tokens, int count, int position, Pass pass, const KeyRange& range,
                 int rows, int wanted, float* logits);
 
     // Run one pass over rows of any slots. Fill best [wanted], the tokens after the last rows, and
@@ -288,7 +292,7 @@ class Engine {
     void project(int thread, int rows, Pass pass, const Layer& layer);
     void normalise_rows(int thread, int rows, const std::vector<float>& weight,
                         std::vector<float>& heads);
-    const float* head_norm(int layer, VectorSlot vector_id) const;
+    const float* head_norm(int layer, VectorId vector_id) const;
     void write_keys_values(int thread, const RowTrees& trees, Pass pass, int index);
     void open_rows(const RowTrees& trees);
     void group_rows(int thread, const RowTrees& trees);

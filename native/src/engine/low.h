@@ -8,15 +8,14 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine_constants.h"
+
 namespace cassandra {
 
 // Sources of nodes, in the order of native/engine_binding.py.
 enum class Source : int32_t { view, copies, table, recycled, alternatives, grammar };
 
-constexpr int ROOT = -1;       // parent of nodes below the last token of the context
-constexpr int BRANCHES = 4;    // maximum candidates of a node from one source
-constexpr int REACH = 6;       // last tokens that candidates depend on
-constexpr int MAX_NODES = 15;  // maximum nodes of a tree
+constexpr int REACH = 6;  // last tokens that candidates depend on
 
 struct TreeNode {
     int32_t token;

@@ -192,7 +192,7 @@ class Engine::Part {
         const int first = rows.rows;
         const bool drafting = silent < 0;
         if (drafting) first_ = first;
-        rows.begin(pending, request_.slot, position, drafting ? request_.view : View{},
+        rows.begin(pending, request_.slot, position, drafting ? request_.range : KeyRange{},
                    drafting || request_.chooses ? sampler() : nullptr);
         for (int i = 0; i < count; ++i) rows.add(nodes[i].token, first + nodes[i].parent + 1);
     }

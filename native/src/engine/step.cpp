@@ -96,10 +96,10 @@ void Engine::multiply(int thread, const Linear& linear, const std::vector<float>
 // Compute queries, keys and values of the rows.
 void Engine::project(int thread, int rows, Pass pass, const Layer& layer) {
     normalise(thread, rows, layer.vectors[VECTOR_ATTENTION_NORM]);
-    multiply(thread, layer.matrices[SLOT_Q].of(pass), layer.vectors[VECTOR_Q_BIAS], rows, q_);
-    multiply(thread, layer.matrices[SLOT_K].of(pass), layer.vectors[VECTOR_K_BIAS], rows, k_);
-    multiply(thread, layer.matrices[SLOT_V].of(pass), layer.vectors[VECTOR_V_BIAS], rows, v_);
-    wait_before(thread, layer.matrices[SLOT_O].of(pass));
+    multiply(thread, layer.matrices[MATRIX_Q].of(pass), layer.vectors[VECTOR_Q_BIAS], rows, q_);
+    multiply(thread, layer.matrices[MATRIX_K].of(pass), layer.vectors[VECTOR_K_BIAS], rows, k_);
+    multiply(thread, layer.matrices[MATRIX_V].of(pass), layer.vectors[VECTOR_V_BIAS], rows, v_);
+    wait_before(thread, layer.matrices[MATRIX_O].of(pass));
     if (layer.vectors[VECTOR_Q_NORM].size() <= static_cast<size_t>(shape_.head_size)) return;
     normalise_rows(thread, rows, layer.vectors[VECTOR_Q_NORM], q_);
     normalise_rows(thread, rows, layer.vectors[VECTOR_K_NORM], k_);
@@ -118,7 +118,7 @@ void Engine::normalise_rows(int thread, int rows, const std::vector<float>& weig
 }
 
 // Return the weight of a norm over single heads, or null.
-const float* Engine::head_norm(int layer, VectorSlot vector_id) const {
+const float* Engine::head_norm(int layer, VectorId vector_id) const {
     const std::vector<float>& weight = layers_[layer].vectors[vector_id];
     return weight.size() == static_cast<size_t>(shape_.head_size) ? weight.data() : nullptr;
 }
@@ -135,7 +135,7 @@ void Engine::write_keys_values(int thread, const RowTrees& trees, Pass pass, int
         rotate(key, row, index);
         cache_.write(trees.slots[row], index, head, trees.place(row), key, value);
     }
-    wait_before(thread, layers_[index].matrices[SLOT_O].of(pass));
+    wait_before(thread, layers_[index].matrices[MATRIX_O].of(pass));
 }
 
 // Add the product of a matrix with its bias, normalized if a norm is given, to the residual stream;
@@ -161,8 +161,8 @@ void Engine::add_product(int thread, const Linear& linear, const std::vector<flo
 
 void Engine::feed_forward(int thread, int rows, Pass pass, const Layer& layer, const Linear& next) {
     normalise(thread, rows, layer.vectors[VECTOR_PRE_FFN_NORM]);
-    const Linear& gate = layer.matrices[SLOT_GATE].of(pass);
-    const Linear& up = layer.matrices[SLOT_UP].of(pass);
+    const Linear& gate = layer.matrices[MATRIX_GATE].of(pass);
+    const Linear& up = layer.matrices[MATRIX_UP].of(pass);
     multiply(thread, gate, layer.vectors[VECTOR_GATE_BIAS], rows, gate_);
     multiply(thread, up, layer.vectors[VECTOR_UP_BIAS], rows, up_);
     const auto [first, last] = outputs_of(gate, thread);  // and of up, which has the same shape
@@ -171,10 +171,10 @@ void Engine::feed_forward(int thread, int rows, Pass pass, const Layer& layer, c
         const float* other = &up_[static_cast<size_t>(row) * shape_.intermediate + first];
         kernels_.gate[shape_.activation](at, other, last - first, at);
     }
-    wait_before(thread, layer.matrices[SLOT_DOWN].of(pass));
+    wait_before(thread, layer.matrices[MATRIX_DOWN].of(pass));
     Operand& inner = scratch_[thread]->inner;
     inner.set(rows, gate_.data(), shape_.intermediate);
-    add_product(thread, layer.matrices[SLOT_DOWN].of(pass), layer.vectors[VECTOR_DOWN_BIAS], rows,
+    add_product(thread, layer.matrices[MATRIX_DOWN].of(pass), layer.vectors[VECTOR_DOWN_BIAS], rows,
                 inner, layer.vectors[VECTOR_POST_FFN_NORM], next);
 }
 
@@ -246,9 +246,9 @@ void Engine::step(int thread, const RowTrees& trees, Pass pass, int first_row) {
         attend(thread, trees, pass, index);
         Operand& attended = scratch_[thread]->attended;
         attended.set(rows, attended_.data(), shape_.heads * shape_.head_size);
-        add_product(thread, layer.matrices[SLOT_O].of(pass), layer.vectors[VECTOR_O_BIAS], rows,
+        add_product(thread, layer.matrices[MATRIX_O].of(pass), layer.vectors[VECTOR_O_BIAS], rows,
                     attended, layer.vectors[VECTOR_POST_ATTENTION_NORM],
-                    layer.matrices[SLOT_GATE].of(pass));
+                    layer.matrices[MATRIX_GATE].of(pass));
         feed_forward(thread, rows, pass, layer, layers_[index + 1].matrices[0].of(pass));
     }
     if (first_row == rows) return;

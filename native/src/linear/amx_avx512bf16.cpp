@@ -97,14 +97,14 @@ void amx_tiles(const LinearJob& job, int row, const uint8_t* data) {
 template <int N, class Multiply>
 void amx_outputs(const LinearJob& job, int first, float* y, int64_t last_lanes,
                  Multiply multiply_all) {
-    alignas(64) float all[kPanelRows][32];
+    alignas(64) float all[PANEL_ROWS][32];
     _tile_zero(TILE_TOTAL_0);
     _tile_zero(TILE_TOTAL_1);
     multiply_all();
     _tile_stored(TILE_TOTAL_0, all, sizeof all[0]);
     _tile_stored(TILE_TOTAL_1, all[0] + 16, sizeof all[0]);
     const auto count = static_cast<size_t>(16 * (N - 1) + last_lanes);
-    for (int row = 0; row < kPanelRows && first + row < job.rows; ++row)
+    for (int row = 0; row < PANEL_ROWS && first + row < job.rows; ++row)
         std::memcpy(y + (first + row) * job.y_stride, all[row], count * sizeof(float));
 }
 
@@ -120,11 +120,11 @@ template <int BITS, int N> void amx_planes(const LinearJob& job, int row, const 
 
 // Call outputs(count, data, first row, y, lanes of the last) for all tiles and panels of rows.
 template <class Outputs> void amx_panels(const LinearJob& job, Outputs outputs) {
-    const Configuration configuration(job.rows < kPanelRows ? job.rows : kPanelRows);
+    const Configuration configuration(job.rows < PANEL_ROWS ? job.rows : PANEL_ROWS);
     finish_stores();
     _tile_loadconfig(&configuration);
     for_tiles(job, [&](auto count, const uint8_t* data, float* y, int64_t last_lanes) {
-        for (int row = 0; row < job.rows; row += kPanelRows)
+        for (int row = 0; row < job.rows; row += PANEL_ROWS)
             outputs(count, data, row, y, last_lanes);
     });
     _tile_release();
@@ -141,7 +141,7 @@ template <template <class> class Block> void amx_run(const LinearJob& job) {
 template <int BITS> void amx_run_planes(const LinearJob& job) {
     amx_panels(job, [&](auto count, const uint8_t* data, int row, float* y, int64_t lanes) {
         constexpr int N = decltype(count)::value;
-        if (job.rows <= kPanelRows)
+        if (job.rows <= PANEL_ROWS)
             return amx_outputs<N>(job, row, y, lanes, [&] { amx_planes<BITS, N>(job, row, data); });
         if (row == 0) expand_tiles<Wide, BITS, N>(job, data, job.room);
         amx_outputs<N>(job, row, y, lanes, [&] { amx_tiles<Bf16, N>(job, row, job.room); });

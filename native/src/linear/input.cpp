@@ -101,9 +101,9 @@ Input::Input(int64_t features)
       parts_(std::make_unique<Part[]>(kInputKinds)) {
     for (int i = 0; i < kInputKinds; ++i) {
         const auto kind = static_cast<InputKind>(i);
-        const int64_t groups = kMaxRows * padded_ / group_of(kind);
-        parts_[i] = {Bytes(kMaxRows * padded_ * width_of(kind)), Bytes(4 * groups),
-                     Bytes(4 * groups), Bytes(i ? 1 : 2 * kMaxRows * padded_)};
+        const int64_t groups = PROMPT_ROWS * padded_ / group_of(kind);
+        parts_[i] = {Bytes(PROMPT_ROWS * padded_ * width_of(kind)), Bytes(4 * groups),
+                     Bytes(4 * groups), Bytes(i ? 1 : 2 * PROMPT_ROWS * padded_)};
     }
 }
 
@@ -125,7 +125,7 @@ const int32_t* Input::sums(InputKind kind) const {
     return reinterpret_cast<const int32_t*>(parts_[static_cast<int>(kind)].sums.get());
 }
 
-int64_t Input::panel_stride(InputKind kind) const { return padded_ / group_of(kind) * kPanel; }
+int64_t Input::panel_stride(InputKind kind) const { return padded_ / group_of(kind) * PANEL_ROWS; }
 
 void Input::prepare(InputKind kind, int row, const float* x) {
     Part& part = parts_[static_cast<int>(kind)];
@@ -136,12 +136,12 @@ void Input::prepare(InputKind kind, int row, const float* x) {
         return;
     }
     const int group = group_of(kind);
-    const int64_t place = row / kPanel * panel_stride(kind) + row % kPanel;
+    const int64_t place = row / PANEL_ROWS * panel_stride(kind) + row % PANEL_ROWS;
     auto* scales = reinterpret_cast<float*>(part.scales.get()) + place;
     auto* sums = reinterpret_cast<int32_t*>(part.sums.get()) + place;
     for (int64_t first = 0; first < features_; first += group) {
         const int64_t count = std::min<int64_t>(group, features_ - first);
-        const int64_t g = first / group * kPanel;
+        const int64_t g = first / group * PANEL_ROWS;
         scales[g] =
             width_of(kind) == 1
                 ? quantise<int8_t, 127>(x + first, count, reinterpret_cast<int8_t*>(values) + first,

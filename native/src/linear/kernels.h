@@ -10,9 +10,9 @@
 #include <cstring>
 #include <type_traits>
 
-namespace cassandra {
+#include "engine_constants.h"
 
-constexpr int kPanelRows = 16;  // rows whose scales and sums are stored together
+namespace cassandra {
 
 struct LinearJob {
     const uint8_t* tile;           // the first tile
@@ -532,7 +532,7 @@ template <class V, int G, template <class, int, int, int> class Block> struct Co
         }
         const typename V::I bias = V::integers(Form::kShift - (job.bias >> Form::kUnit));
         const int64_t groups = job.features / G;
-        const int64_t in_panels = row / kPanelRows * job.panel_stride + row % kPanelRows;
+        const int64_t in_panels = row / PANEL_ROWS * job.panel_stride + row % PANEL_ROWS;
         const float* scales = job.scales + in_panels;
         const int32_t* input_sums = job.sums + in_panels;
         const uint8_t* units = data;
@@ -572,8 +572,8 @@ template <class V, int G, template <class, int, int, int> class Block> struct Co
             }
             at += 8 * Form::kWidth * (G / 32);
             units += group % 4 == 3 ? 64 * N - 48 : 16;
-            scales += kPanelRows;
-            input_sums += kPanelRows;
+            scales += PANEL_ROWS;
+            input_sums += PANEL_ROWS;
         }
         if constexpr (kPaired)
             for (auto& sums : total)
@@ -598,7 +598,7 @@ inline void some_rows(int count, const LinearJob& job, const uint8_t* data, int 
 template <class T, int N>
 inline void all_rows(const LinearJob& job, const uint8_t* data, float* y, int64_t lanes) {
     constexpr int kMost = T::kMostRows;
-    static_assert(kPanelRows % kMost == 0, "the rows of a turn are of one panel");
+    static_assert(PANEL_ROWS % kMost == 0, "the rows of a turn are of one panel");
     for (int row = 0; row < job.rows; row += kMost)
         some_rows<T, kMost, N>(job.rows - row, job, data, row, y, lanes);
 }

@@ -13,8 +13,6 @@
 namespace cassandra {
 namespace {
 
-static_assert(kPanelRows == kPanel, "panels of an input are those of a job");
-
 // `place` is that of the group, or of the bits of a draft's plane.
 LinearKernel kernel_of(Form form, int place) {
     const int number = static_cast<int>(form);

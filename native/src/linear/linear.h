@@ -16,11 +16,11 @@
 #include <utility>
 #include <vector>
 
+#include "engine_constants.h"
+
 namespace cassandra {
 
-constexpr int kMaxRows = 128;  // maximum rows of a product
-constexpr int kPanel = 16;     // rows whose scales and sums are stored together
-constexpr int kTile = 16;      // output rows of a tile
+constexpr int kTile = 16;  // output rows of a tile
 
 static inline float to_float(uint16_t pattern) {
     const uint32_t bits = static_cast<uint32_t>(pattern) << 16;
@@ -51,7 +51,7 @@ constexpr int kForms = 7;
 enum class InputKind : int { bf16 = 0, int8_32, int8_64, int16_32, int16_64 };
 constexpr int kInputKinds = 5;
 
-// Up to kMaxRows rows of input, prepared once for all layers with the same kind.
+// Up to PROMPT_ROWS rows of input, prepared once for all layers with the same kind.
 class Input {
   public:
     explicit Input(int64_t features);

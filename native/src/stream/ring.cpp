@@ -17,7 +17,7 @@ void Ring::start(std::vector<Slab*> slabs, size_t head, int rooms) {
         room_bytes_ = std::max(room_bytes_, static_cast<size_t>(bytes));
     }
     if (slabs_.empty()) return;
-    for (int at = 0; at < rooms; ++at) slots_.push_back({Room(room_bytes_)});
+    for (int at = 0; at < rooms; ++at) entries_.push_back({Room(room_bytes_)});
     reader_ = std::thread([this] { work(); });
 }
 
@@ -44,16 +44,16 @@ void Ring::begin_pass(bool with_head) {
 const Regions* Ring::take(const Slab& slab) {
     std::unique_lock<std::mutex> lock(mutex_);
     const int64_t ticket = base_ + slab.order;
-    Slot& slot = slot_of(ticket);
-    filled_.wait(lock, [&] { return failed_ || slot.ticket == ticket; });
-    return failed_ ? nullptr : &slot.regions;
+    Entry& entry = entry_of(ticket);
+    filled_.wait(lock, [&] { return failed_ || entry.ticket == ticket; });
+    return failed_ ? nullptr : &entry.regions;
 }
 
 void Ring::release(const Slab& slab) {
     {
         const std::lock_guard<std::mutex> lock(mutex_);
-        Slot& slot = slot_of(base_ + slab.order);
-        slot.ticket = -1, slot.taken = false;
+        Entry& entry = entry_of(base_ + slab.order);
+        entry.ticket = -1, entry.taken = false;
     }
     freed_.notify_all();
 }
@@ -102,25 +102,25 @@ bool Ring::wants_head() {
 
 // Return false if the ring is stopped.
 bool Ring::read(const Slab& slab, int64_t ticket) {
-    Slot& slot = slot_of(ticket);
+    Entry& entry = entry_of(ticket);
     {
         std::unique_lock<std::mutex> lock(mutex_);
-        freed_.wait(lock, [&] { return ends_ || failed_ || !slot.taken; });
+        freed_.wait(lock, [&] { return ends_ || failed_ || !entry.taken; });
         if (ends_ || failed_) return false;
-        slot.taken = true;
+        entry.taken = true;
     }
     using namespace std::chrono;
     const auto begun = steady_clock::now();
     Regions regions{};
     try {
-        regions = stream::read(file_, *slab.tensor, slab.segments, slot.room.get());
+        regions = stream::read(file_, *slab.tensor, slab.segments, entry.room.get());
     } catch (const std::exception& error) {
         fail(error.what());
         return false;
     }
     {
         const std::lock_guard<std::mutex> lock(mutex_);
-        slot.regions = regions, slot.ticket = ticket;
+        entry.regions = regions, entry.ticket = ticket;
         traffic_.bytes += slab.tensor->absent(slab.segments);
         traffic_.seconds += duration<double>(steady_clock::now() - begun).count();
     }

@@ -39,7 +39,7 @@ class Ring {
     // Number the slabs, allocate the rooms, and start reading; slabs from `head` on belong to the
     // head. `rooms` is at least 1.
     void start(std::vector<Slab*> slabs, size_t head, int rooms);
-    size_t room_bytes() const { return room_bytes_ * slots_.size(); }
+    size_t room_bytes() const { return room_bytes_ * entries_.size(); }
 
     // Begin a pass; one thread calls this before any takes a slab of it.
     void begin_pass(bool with_head);
@@ -54,14 +54,16 @@ class Ring {
     Traffic traffic();
 
   private:
-    struct Slot {
+    struct Entry {
         Room room;
         Regions regions{};
         int64_t ticket = -1;  // number of the slab in it, counted over all passes
         bool taken = false;   // by the reader, or by a slab
     };
 
-    Slot& slot_of(int64_t ticket) { return slots_[static_cast<size_t>(ticket) % slots_.size()]; }
+    Entry& entry_of(int64_t ticket) {
+        return entries_[static_cast<size_t>(ticket) % entries_.size()];
+    }
     void work();
     bool read(const Slab& slab, int64_t ticket);
     bool wants_head();
@@ -69,7 +71,7 @@ class Ring {
     const File file_;
     std::vector<Slab*> slabs_;
     size_t head_ = 0, room_bytes_ = 0;
-    std::vector<Slot> slots_;
+    std::vector<Entry> entries_;
     int64_t base_ = 0, next_base_ = 0;  // ticket of the first slab of this pass, and of the next
     std::deque<bool> heads_;  // of passes that have begun and whose head was not requested yet
     std::string failure_;

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cassandra_spec.bench.compare.answers import Answers
+from cassandra_spec.bench.answers import Answers
 from cassandra_spec.bench.decode.results import Spread
 from cassandra_spec.bench.serving.contenders import PLAIN, Contender
 from cassandra_spec.bench.serving.report import Tail, draw, faults, summaries, table

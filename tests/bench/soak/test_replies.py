@@ -10,13 +10,12 @@ import pytest
 
 from cassandra_spec.bench.soak import native_replies, torch_replies
 from cassandra_spec.bench.soak.__main__ import compare, main
-from cassandra_spec.bench.soak.answers import Answers
 from cassandra_spec.bench.soak.cases import Case, Prompts, Run, with_plain
 from cassandra_spec.bench.soak.native_replies import DRAFTS, POSITIONS
 from cassandra_spec.model.packing.packer import pack_model
 from cassandra_spec.model.weights.sources import open_source
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.native.engine_binding import MAX_GAMMA
+from cassandra_spec.native.limits import MAX_GAMMA
 from tests.model.speculative.conftest import RECIPE
 from tests.model.tiny import write_model
 from tests.toolkit.workers.on_cluster import killing, local_cluster
@@ -32,12 +31,10 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_native_engine_with_whole_contexts(small: Path, tmp_path: Path) -> None:
+def test_the_native_engine_with_whole_contexts(small: Path) -> None:
     pairs = list(native_replies.pairs(["exact"], 12))
     run = Run(folder=small, max_tokens=48, threads=2)
-    answers = Answers(tmp_path / "answers.json")
-    for case in with_plain(pairs):
-        answers.add(case, native_replies.answer(run, case))
+    answers = {case: native_replies.answer(run, case) for case in with_plain(pairs)}
     assert compare(pairs, answers, "target") == 0
     prompts = Prompts.of(small / "exact")
     assert max(len(prompts(case)) for case, _ in pairs) > 1890
@@ -46,16 +43,14 @@ def test_the_native_engine_with_whole_contexts(small: Path, tmp_path: Path) -> N
     assert sum(each.copied for each in found) > 0
     plain = pairs[3][1]
     tokens = answers[plain].tokens
-    answers.add(plain, dataclasses.replace(answers[plain], tokens=(*tokens[:-1], tokens[-1] ^ 1)))
+    answers[plain] = dataclasses.replace(answers[plain], tokens=(*tokens[:-1], tokens[-1] ^ 1))
     assert compare(pairs, answers, "target") == 1
 
 
-def test_the_torch_runtime_with_both_kinds_of_cache(small: Path, tmp_path: Path) -> None:
+def test_the_torch_runtime_with_both_kinds_of_cache(small: Path) -> None:
     pairs = list(torch_replies.pairs(["exact"], 2))
     run = Run(folder=small, max_tokens=16, threads=1)
-    answers = Answers(tmp_path / "answers.json")
-    for case in with_plain(pairs):
-        answers.add(case, torch_replies.answer(run, case))
+    answers = {case: torch_replies.answer(run, case) for case in with_plain(pairs)}
     assert compare(pairs, answers, "KV") == 0
 
 
@@ -69,10 +64,11 @@ def test_a_cluster_gives_the_same_replies_though_a_worker_is_killed(
         (out / "exact").symlink_to(small / "exact")
         command = ["--out", str(out), "--schemes", "exact", "--prompts", "3", *flags]
         assert main([*command, "--max-tokens", "16"]) == 0
-        return {file.name: file.read_bytes() for file in out.glob("answers-*.json")}
+        return {file.name: file.read_bytes() for file in out.glob("answers-*.journal")}
 
     def begun() -> bool:
-        return any((tmp_path / "there").glob("answers-*.json"))
+        """Return whether the journal has an answer."""
+        return any(file.stat().st_size for file in (tmp_path / "there").glob("*.journal"))
 
     with local_cluster() as address, killing(address, begun):
         there = soak("there", "--cluster", address)

@@ -1,16 +1,14 @@
-"""The layout of sealed keys and values: orders, what vectors keep, who packs them, padding."""
+"""The layout of sealed keys and values: orders, what vectors keep and who packs them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
-from cassandra_spec.bench.study import padding
 from cassandra_spec.drafting import Counters, Settings, decode
 from cassandra_spec.golden import (
     CassandraError,
@@ -163,21 +161,3 @@ def test_replies_do_not_depend_on_the_order(lm: CassandraForCausalLM, scheme: Sc
         settings = Settings(gamma=3, max_tokens=40)
         found.append([t for step in decode(session, prompt, settings, Counters()) for t in step])
     assert found[0] == found[1]
-
-
-@pytest.mark.parametrize("truncated", [0, 3, 4, 6])
-@pytest.mark.parametrize("width", padding.WIDTHS)
-def test_padding_is_below_three_percent_at_1024_tokens(width: int, truncated: int) -> None:
-    for name, kv in padding.settings(truncated):
-        for kind in ("keys", "values"):
-            found = padding.measure(kv, width, kind)
-            assert 0 <= found.overhead < 0.03, (name, kind)
-            assert found.used * 8 > 2 * padding.TOKENS * width, "there is something to pad"
-
-
-def test_the_table_of_padding(capsys: pytest.CaptureFixture[str]) -> None:
-    assert padding.main([]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 + 2 * 6
-    document = Path(__file__).parents[3] / "docs/results/kv.md"
-    assert set(lines) <= set(document.read_text().splitlines())

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cassandra_spec.drafting.text import encode_prompt
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.pretrained import load_transformers_tokenizer
 from cassandra_spec.model.tokenizer import read_tokenizer
+from cassandra_spec.text.reply import encode_prompt
 from tests.model.tokenizer.directories import bytes_json, write
 from tests.model.tokenizer.templates import TEMPLATES
 

@@ -72,8 +72,8 @@ class Buffer {
 struct Call {
     std::string name;
     uint64_t arguments[kMostArguments] = {};
-    std::deque<Buffer> buffers;  // those of arguments
-    std::deque<Buffer> inner;    // those that pointers in buffers point to
+    std::deque<Buffer> buffers;  // arguments that are arrays
+    std::deque<Buffer> inner;    // arrays that pointers in these buffers name
 };
 
 void read_buffer(Call& call, uint64_t& argument) {

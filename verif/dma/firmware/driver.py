@@ -121,6 +121,14 @@ def build(source: Path, out: Path, *flags: str) -> Path:
     return out
 
 
+def bus_of(read: Callable[[int], int], write: Callable[[int, int], None]) -> Bus:
+    """Return a bus whose registers two functions access."""
+    return Bus(
+        read=_READ(lambda _, offset: read(offset)),
+        write=_WRITE(lambda _, offset, value: write(offset, value)),
+    )
+
+
 class Driver:
     """The driver's functions, on registers that two functions access."""
 
@@ -131,10 +139,7 @@ class Driver:
         write: Callable[[int, int], None],
     ) -> None:
         self._library = ctypes.CDLL(str(library))
-        self._bus = Bus(
-            read=_READ(lambda _, offset: read(offset)),
-            write=_WRITE(lambda _, offset, value: write(offset, value)),
-        )
+        self._bus = bus_of(read, write)
         self.device = Device()
 
     def probe(self) -> Status:

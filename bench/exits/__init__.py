@@ -1,5 +1,0 @@
-"""Exits of a frozen model: training, confidence, and the cascade (CascadeExit)."""
-
-from cassandra_spec.bench.exits.adapters import Exit, Exits, check_layers
-
-__all__ = ["Exit", "Exits", "check_layers"]

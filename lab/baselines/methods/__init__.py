@@ -1,0 +1,1 @@
+"""One file for each draft method; :mod:`cassandra_spec.lab.baselines.registry` finds them."""

@@ -1,0 +1,1 @@
+"""Studies of settings: acceptance by setting, a small model, the padding of caches."""

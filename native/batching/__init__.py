@@ -1,1 +1,0 @@
-"""Decode several sequences together: their slots, and passes over rows of all of them."""

@@ -1,0 +1,1 @@
+"""Text of prompts and replies: chat templates, stop strings and grammars; nothing about drafts."""
