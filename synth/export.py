@@ -29,7 +29,7 @@ from cassandra_spec.rtl.decode.top import DecoderTop, to_verilog
 from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
 from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
-from cassandra_spec.rtl.dma.registers import Register, registers_for
+from cassandra_spec.rtl.dma.registers import Register, described_for
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
 from cassandra_spec.synth import handoff
@@ -210,7 +210,7 @@ def _texts(
     registers: Sequence[Register] = ()
     built: Mapping[str, int] = {}
     if isinstance(top, CassandraDma | CassandraEncoderDma):
-        registers, built = registers_for(top.top), top.built()
+        registers, built = described_for(top.top), top.built()
         texts |= {f"{name}.h": c_header(top.config), f"{REGS}/{name}.rdl": describe(top, name)}
         sources.append(f"{name}.h")
     component = ip_xact(name, version, ports=ports, registers=registers, built=built, files=sources)
@@ -270,7 +270,7 @@ def _description(
 def _untested(top: CassandraDma | CassandraEncoderDma) -> dict[str, bool]:
     """Return the registers that register tests leave out; True if they cannot read them either."""
     built, found = top.built(), {}
-    for register in registers_for(top.top):
+    for register in described_for(top.top):
         fields = {field: built.get(f"{register.name}_{field.name}") for field in register.fields}
         if not all(is_testable(field, constant) for field, constant in fields.items()):
             found[register.name] = any(field.access == "wo" or not field.known for field in fields)
@@ -279,7 +279,7 @@ def _untested(top: CassandraDma | CassandraEncoderDma) -> dict[str, bool]:
 
 def describe(top: CassandraDma | CassandraEncoderDma, name: str = "") -> str:
     """Write the registers of a top as SystemRDL, in an address map of the module's name."""
-    return systemrdl(name or top.module_name, registers_for(top.top), top.built())
+    return systemrdl(name or top.module_name, described_for(top.top), top.built())
 
 
 def _parts(config: Config) -> tuple[DecoderConfig | EncoderConfig, Top, str]:

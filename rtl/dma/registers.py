@@ -51,6 +51,7 @@ class Field:
     meaning: str
     skip: int = 0  # reserved bits below it
     known: bool = True  # it has a value after reset: zero or one of the configuration
+    only: Top | None = None  # the top that uses it; in the other it reads as zero
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= 32:
@@ -93,6 +94,11 @@ def _fields(
 def _unknown(*fields: Field) -> tuple[Field, ...]:
     """Mark fields that may read anything until the hardware gives them a value."""
     return tuple(dataclasses.replace(field, known=False) for field in fields)
+
+
+def _only(top: Top, *fields: Field) -> tuple[Field, ...]:
+    """Mark fields that one top uses."""
+    return tuple(dataclasses.replace(field, only=top) for field in fields)
 
 
 def _bits(access: Access, *names_and_meanings: tuple[str, str]) -> tuple[Field, ...]:
@@ -178,11 +184,8 @@ IRQ_SOURCES = (
     ("error", "a bit of ERROR was set"),
 )
 
-_CAUSES = (
-    *((name, f"decoder: {name} (docs/format.md, section 7)") for name in ERROR_CAUSES),
-    *DMA_CAUSES,
-    *ENCODE_CAUSES,
-    *_BUS_CAUSES,
+_DECODE_CAUSES = tuple(
+    (name, f"decoder: {name} (docs/format.md, section 7)") for name in ERROR_CAUSES
 )
 
 _FIRST_BITS = 27
@@ -281,10 +284,16 @@ REGISTERS = (
                 "drop all segments and set all registers to zero, while the bus is drained; ends "
                 "with IRQ.idle",
             ),
-            (
-                "fresh",
-                "encoder: with reset, the next beat of values begins a packet; otherwise the rest "
-                "of a packet that has begun is discarded",
+        ),
+        _only(
+            "encode",
+            *_bits(
+                "wo",
+                (
+                    "fresh",
+                    "encoder: with reset, the next beat of values begins a packet; otherwise the "
+                    "rest of a packet that has begun is discarded",
+                ),
             ),
         ),
     ),
@@ -304,7 +313,16 @@ REGISTERS = (
             ("draining", 1, "a reset waits for the bus to answer"),
             ("open", 1, "a burst waits for its address, its data or its response"),
             ("quiet", 1, "quiesce_done: no burst is open, and none begins"),
-            ("discards", 1, "encoder: the rest of a packet that a reset has cut is discarded"),
+        ),
+        _only(
+            "encode",
+            *_bits(
+                "ro",
+                ("discards", "encoder: the rest of a packet that a reset has cut is discarded"),
+            ),
+        ),
+        _fields(
+            "ro",
             ("waiting", 7, "descriptors in the queue", 2),
             ("flying", 16, "segments between queue and output", 1),
         ),
@@ -321,7 +339,15 @@ REGISTERS = (
         "interrupts that reach irq",
         _bits("rw", *((name, f"enable {name}") for name, _ in IRQ_SOURCES)),
     ),
-    _register("error", 0x20, "sticky causes of errors", _bits("w1c", *_CAUSES)),
+    _register(
+        "error",
+        0x20,
+        "sticky causes of errors",
+        _only("decode", *_bits("w1c", *_DECODE_CAUSES)),
+        _bits("w1c", *DMA_CAUSES),
+        _only("encode", *_bits("w1c", *ENCODE_CAUSES)),
+        _bits("w1c", *_BUS_CAUSES),
+    ),
     _whole(
         "error_segment",
         0x24,
@@ -374,13 +400,16 @@ REGISTERS = (
         0x50,
         "puts the segment that 0x30 to 0x4c (encoder: 0x34 to 0x4c, 0x90, 0x94) describe in"
         " the queue; they keep their values",
-        _bits(
-            "wo",
-            ("push", "1: queue the segment"),
-            (
-                "follow",
-                "encoder: the regions follow those of the previous segment, in the rest of their"
-                " room; bases and lengths are ignored",
+        _bits("wo", ("push", "1: queue the segment")),
+        _only(
+            "encode",
+            *_bits(
+                "wo",
+                (
+                    "follow",
+                    "encoder: the regions follow those of the previous segment, in the rest of"
+                    " their room; bases and lengths are ignored",
+                ),
             ),
         ),
     ),
@@ -505,6 +534,21 @@ REGISTERS = (
 def registers_for(top: Top) -> tuple[Register, ...]:
     """Return the registers that a top has."""
     return tuple(register for register in REGISTERS if top in register.tops)
+
+
+def described_for(top: Top) -> tuple[Register, ...]:
+    """Return the registers that a top has, without the fields that only the other top uses."""
+    return tuple(_without(register, top) for register in registers_for(top))
+
+
+def _without(register: Register, top: Top) -> Register:
+    """Leave out fields of the other top; their bits become reserved ones."""
+    fields, end = [], 0
+    for field, low in register.places():
+        if field.only in (None, top):
+            fields.append(dataclasses.replace(field, skip=low - end))
+            end = low + field.width
+    return dataclasses.replace(register, fields=tuple(fields))
 
 
 def check(registers: tuple[Register, ...] = REGISTERS) -> None:

@@ -132,18 +132,19 @@ def test_nothing_is_owed_below_zero() -> None:
     run(dut, work)
 
 
-def test_a_reset_waits_for_the_bus() -> None:
+def test_a_reset_and_quiet_wait_for_the_bus() -> None:
     dut = Drain()
 
     async def work(ctx: Any) -> None:
         for cycle in range(40):
             ctx.set(dut.request, cycle in (4, 20, 21, 22))
-            ctx.set(dut.open, cycle < 12)
-            ctx.set(dut.quiesce_request, cycle >= 30)
+            asks = 30 <= cycle < 38
+            ctx.set(dut.open, cycle < 12 or 26 <= cycle < 35)
+            ctx.set(dut.quiesce_request, asks)
             expected = 5 <= cycle <= 12 or 21 <= cycle <= 23
             assert ctx.get(dut.draining) == ctx.get(dut.drain) == expected, cycle
-            assert ctx.get(dut.hold) == (expected or cycle >= 30), cycle
-            assert ctx.get(dut.quiet) == (cycle >= 31), cycle
+            assert ctx.get(dut.hold) == (expected or asks), cycle
+            assert ctx.get(dut.quiet) == (36 <= cycle <= 38), cycle
             await ctx.tick()
 
     run(dut, work)

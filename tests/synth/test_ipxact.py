@@ -13,7 +13,7 @@ from systemrdl.node import RegNode
 
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig
-from cassandra_spec.rtl.dma.registers import registers_for
+from cassandra_spec.rtl.dma.registers import described_for
 from cassandra_spec.synth.export import export
 from cassandra_spec.synth.interface.ipxact import buses_of
 
@@ -31,7 +31,7 @@ def test_another_reader_finds_the_registers(exported: Path) -> None:
     compiler = RDLCompiler()
     IPXACTImporter(compiler).import_file(str(exported))
     nodes = [node for node in compiler.elaborate().top.descendants() if isinstance(node, RegNode)]
-    table = registers_for("decode")
+    table = described_for("decode")
     assert [(node.inst_name, node.absolute_address) for node in nodes] == [
         (register.name, register.offset) for register in table
     ]

@@ -17,7 +17,7 @@ from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
 from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
-from cassandra_spec.rtl.dma.registers import Field, Register, registers_for
+from cassandra_spec.rtl.dma.registers import Field, Register, described_for, field_of
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.synth import handoff
 from cassandra_spec.synth.export import describe, export, ports_of
@@ -42,7 +42,7 @@ def described(text: str, folder: Path) -> dict[str, Described]:
 @pytest.mark.parametrize("name", ["decode", "encode"])
 def test_the_compiler_reads_the_registers_of_the_table(name: Any, tmp_path: Path) -> None:
     found = described(describe(top_of(name)), tmp_path)
-    table = registers_for(name)
+    table = described_for(name)
     assert list(found) == [register.name for register in table]
     for register in table:
         other = found[register.name]
@@ -55,6 +55,20 @@ def test_the_compiler_reads_the_registers_of_the_table(name: Any, tmp_path: Path
             )
             for field, low in register.places()
         ]
+
+
+@pytest.mark.parametrize("name", ["decode", "encode"])
+def test_a_description_has_no_field_of_the_other_top(name: Any) -> None:
+    places = {
+        f"{register.name}.{field.name}": low
+        for register in described_for(name)
+        for field, low in register.places()
+    }
+    encodes = {"control.fresh", "status.discards", "start.follow", "error.encode_miss"}
+    assert encodes & places.keys() == (encodes if name == "encode" else set())
+    assert ("error.rank" in places) == (name == "decode")
+    for place, low in places.items():
+        assert field_of(*place.split("."))[1] == low, "no bit moves"
 
 
 def test_constants_are_those_of_the_configuration(tmp_path: Path) -> None:
@@ -113,7 +127,7 @@ def test_the_pages_name_every_register(exported: Path) -> None:
     folder, name = exported.parent / "regs", ENCODER.module_name
     endings = [".rdl", *(suffix for suffix, _ in handoff.PAGES.values())]
     assert {path.name for path in folder.iterdir()} == {f"{name}{end}" for end in endings}
-    names = [register.name for register in registers_for("encode")]
+    names = [register.name for register in described_for("encode")]
     markdown = (folder / f"{name}.md").read_text()
     uvm = (folder / f"{name}_uvm_pkg.sv").read_text()
     pages = "".join(path.read_text() for path in (folder / f"{name}_html").rglob("*.html"))

@@ -144,7 +144,7 @@ class WritesEnd(_Ending):
             ]
             debts.append(debt)
         with m.If(~ResetSignal()):
-            m.d.comb += Assert(~part.stray)
+            m.d.comb += [Assert(~part.stray), Assert(~(part.draining & b.valid) | b.ready)]
         self.conclude(m, offers=aw.valid | w.valid, owes=Cat(debts).any())
 
 
@@ -254,9 +254,9 @@ CLAIMS = (
     ),
     Claim(
         name="drain.writes",
-        what="A soft reset of the store at any cycle completes the burst that has begun, and ends "
-        f"when memory owes no response, at most {END} cycles in which it was offered nothing; "
-        "while quiesce_done is set no burst is open (bursts and words free).",
+        what="A soft reset of the store at any cycle completes the burst that has begun, takes "
+        f"each response at once, and ends when memory owes none, at most {END} cycles after its "
+        "last one; while quiesce_done is set no burst is open (bursts and words free).",
         design=WritesEnd,
         method="corresponding",
         free={RegionStore: ("bursts", "beats")},
