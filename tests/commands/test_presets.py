@@ -62,7 +62,7 @@ def test_a_preset_beside_a_recipe_file_is_refused(
 ) -> None:
     file = str(tmp_path / "plan.toml")
     assert pack(llama, tmp_path / "p", "--preset", "fast", "--recipe", file) == 2
-    line = f"casspec: error: preset must be in {file} or a flag, not both\n"
+    line = f"casspec: error: preset must be in {file} or given, not both\n"
     assert capsys.readouterr().err == line
 
 
