@@ -18,6 +18,7 @@ from cassandra_spec.commands import generate_flags
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model import flags as model_flags
+from cassandra_spec.native.limits import MAX_ROWS
 from cassandra_spec.toolkit import flags
 from cassandra_spec.toolkit.running import INTERRUPTED, integer
 
@@ -92,6 +93,8 @@ def _serve(args: argparse.Namespace) -> int:
     loading, settings = generate_flags.loading_of(args), generate_flags.drafting_of(args)
     args.backend, reason = choose_backend(args.source, loading, settings.gamma)
     generate_flags.refuse_ignored(args)
+    if args.backend == "native" and args.slots > MAX_ROWS:
+        raise CassandraError(f"slots must be from 1 to {MAX_ROWS}, not {args.slots}")
     say = functools.partial(_say, args)
     say(f"loading {args.source}")
     with Model(args.source, dataclasses.replace(loading, backend=args.backend), settings) as model:

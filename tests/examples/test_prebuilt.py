@@ -13,6 +13,8 @@ from cassandra_spec.native.tools.wheel import write_wheel
 from tests.examples.environment import NO_COMPILER, Environment, run
 from tests.model.tiny import write_model
 
+pytestmark = pytest.mark.slow  # compiles the whole library; `make wheel` runs it, too
+
 REPLY = ["--prompt", "word5 word9", "--max-tokens", "24", "--backend", "native", "--json"]
 
 

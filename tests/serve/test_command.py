@@ -54,7 +54,7 @@ def test_what_is_wrong_is_said_in_one_line(
     for flags, message in (
         (["--host", "no such host"], "must be an address to listen on"),
         (["--port", "70000"], "must be an integer from 0 to 65535"),
-        (["--slots", "17"], "slots must be from 0 to 16, not 17"),
+        (["--slots", "17"], "slots must be from 1 to 16, not 17"),
         (["--api-key", "schlüssel"], "--api-key must be of ASCII characters"),
         (["--default-temperature", "-1"], "temperature must be a number from 0 on"),
         (["--plain", "--gamma", "3"], "--gamma must not be given with --plain"),
