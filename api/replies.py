@@ -86,16 +86,14 @@ class Stream:
 
     def __init__(self, model: Model, replies: Replies, prompt: Prompt) -> None:
         self._pieces = model.pieces(replies, prompt)
-        self._replies, self._begun = replies, False
+        self._replies, self._before = replies, replies.begun
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
         """Return the next piece. Raises :class:`CassandraError`."""
-        piece = next(self._pieces)
-        self._begun = True
-        return piece
+        return next(self._pieces)
 
     def __enter__(self) -> Stream:
         return self
@@ -110,15 +108,15 @@ class Stream:
     @property
     def text(self) -> str:
         """The text so far, with what may still become the beginning of a stop text."""
-        return self._replies.last_text if self._begun else ""
+        return self._replies.last_text if self._replies.begun > self._before else ""
 
     @property
     def reply(self) -> Reply:
         """The reply so far. Raises :class:`CassandraError` before its first token."""
-        replies = replies_of(self._replies.generation())
+        replies = replies_of(self._replies.generation())[self._before :]
         if not replies:
             raise CassandraError("reply must be read after the first piece of text, not before")
-        return replies[-1]
+        return replies[0]
 
 
 class Chat:
@@ -131,13 +129,13 @@ class Chat:
         system = options.pop("system", None)
         self._system = [] if system is None else [{"role": "system", "content": system}]
         self._model, self._turns = model, list[Message]()
+        self.replies = model.begin(**options)  # with the figures of the whole conversation
         self._room = model.backend.positions - options.get("max_tokens", Settings.max_tokens)
         if self._room <= 0:
             raise CassandraError(
                 f"max_tokens must be below {model.backend.positions:,}, the positions of the"
                 f" context, not {options['max_tokens']:,}"
             )
-        self.replies = model.begin(**options)  # with the figures of the whole conversation
         self.dropped = 0  # messages that the model does not see any more
         self._last: Stream | None = None
 

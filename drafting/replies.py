@@ -167,6 +167,11 @@ class Replies:
         return any(reply.counters.replies for reply in self._begun)
 
     @property
+    def begun(self) -> int:
+        """Number of replies that have a token."""
+        return sum(bool(reply.text.tokens) for reply in self._begun)
+
+    @property
     def last_text(self) -> str:
         """Text of the last reply so far."""
         return self._begun[-1].text.text

@@ -9,8 +9,7 @@ be resumed.
 format. ``--backend native`` (``make regression``): every gamma, every draft source, chains and
 trees of three sizes, with and without a minimum margin, every form of the target, greedy and
 sampled, alone and beside up to three others; some prompts follow enough text that prompt and reply
-fill 8,192 positions. With ``--table`` the low drafters
-have a table of n-grams, too.
+fill 8,192 positions. With ``--table`` the low drafters have a table of n-grams, too.
 """
 
 from __future__ import annotations

@@ -152,6 +152,20 @@ def test_a_chat_sees_its_turns(model: cassandra.Model) -> None:
     assert model.reply(chat.messages[:-1], max_tokens=6).text == second
 
 
+def test_a_turn_has_a_reply_of_its_own(model: cassandra.Model) -> None:
+    chat = model.chat(max_tokens=6)
+    first = chat.say("word5")
+    with chat.stream("word9") as stream:
+        assert stream.text == ""
+        with pytest.raises(cassandra.CassandraError, match="reply must be read after the first"):
+            _ = stream.reply
+        rest = "".join(stream)
+        assert stream.reply.text == stream.text == rest
+    assert chat.figures.tokens == len(first.tokens) + len(stream.reply.tokens)
+    with pytest.raises(cassandra.CassandraError, match="max_tokens must be an integer"):
+        model.chat(max_tokens="6")  # type: ignore[arg-type]
+
+
 def test_a_turn_that_is_left_is_as_far_as_it_was_read(model: cassandra.Model) -> None:
     chat = model.chat(max_tokens=60)
     first = next(chat.stream("word5"))
@@ -217,5 +231,5 @@ def test_a_bad_option_of_opening_is_one_line(
 
 
 def test_a_directory_that_is_not_packed_is_refused(tmp_path: Path) -> None:
-    with pytest.raises((cassandra.CassandraError, OSError)):
+    with pytest.raises(cassandra.FileError, match="must be a file, and is missing"):
         cassandra.open(tmp_path)
