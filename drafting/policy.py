@@ -347,10 +347,9 @@ class Planner:
     """
 
     HELD, CHANGED = 8, 0.05
-    OFTEN, SELDOM = 25, 100
-    """Rounds after which a plain pass is timed again. Several sequences whose drafts gain less than
-    ``LITTLE`` lose more by a price that is wrong than by a plain pass."""
-    LITTLE = 1.25
+    OFTEN, SELDOM, LITTLE = 25, 100, 1.25
+    """Rounds after which a plain pass is timed again: ``OFTEN`` for several sequences whose drafts
+    gain less than ``LITTLE``. They lose more by a wrong price than by a plain pass."""
 
     def __init__(self, costs: PassCosts) -> None:
         self.costs = costs

@@ -279,6 +279,45 @@ def test_a_plan_holds_until_an_estimate_changes() -> None:
     assert planner._held is not held
 
 
+@dataclasses.dataclass
+class Asked:
+    """Costs of a pass by its rows that remember for how long a plain pass counts as recent."""
+
+    row: float
+    recent: list[int] = dataclasses.field(default_factory=list)
+
+    def draft(self, positions: Sequence[int], rows: int) -> float:
+        return 0.2 * (1 + self.row * (rows - 1))
+
+    def verify(self, positions: Sequence[int], rows: int) -> float:
+        return 1 + self.row * (rows - 1)
+
+    def wants_plain(self, rows: int, recent: int) -> bool:
+        self.recent.append(recent)
+        return False
+
+    def observe(
+        self,
+        positions: Sequence[int],
+        outcomes: Sequence[Outcome],
+        counts: Sequence[int] | None = None,
+    ) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("count", "row", "often"), [(1, 0.0, False), (1, 1.0, False), (4, 0.0, False), (4, 1.0, True)]
+)
+def test_several_that_gain_little_time_plain_passes_often(
+    count: int, row: float, often: bool
+) -> None:
+    costs = Asked(row)
+    planner = Planner(costs)
+    gains = [Gains(MODEL, max_nodes=MOST) for _ in range(count)]
+    for _ in range(2):  # the first round has no plans to expect a gain of
+        planner.plan(gains, [1] * count)
+    assert costs.recent[-1] == (Planner.OFTEN if often else Planner.SELDOM)
+
+
 def test_one_sequence_is_planned_as_a_single_one() -> None:
     policy: Policy = FixedPolicy(Plan(3, 0, 3))
     assert policy.plan(5) == Plan(3, 0, 3)
