@@ -1,1 +1,1 @@
-"""Export and synthesis of the gateware."""
+"""Export, synthesis and equivalence of the gateware."""

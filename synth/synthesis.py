@@ -26,6 +26,7 @@ from cassandra_spec.synth.gating import (
     gate_clocks,
     with_latch,
 )
+from cassandra_spec.synth.memories import TakenOut
 from cassandra_spec.synth.timing import (
     ACTIVITY,
     ENDS,
@@ -199,6 +200,17 @@ def map_for_speed(design: Design, library: Library, out: Path, flow: Flow) -> Pa
     net = out / f"{design.top}.net.v"
     add_buffers(net, design.top, library, flow)
     return net
+
+
+def taken_out(design: Design, out: Path) -> TakenOut:
+    """Return the memories that :func:`map_for_speed` removes from a design; files go to ``out``.
+
+    Raises CassandraError if Yosys is missing or fails.
+    """
+    top, name = design.top, f"{design.top}.memory.json"
+    _write_design(design, out)
+    _yosys(design, out, "memory", f"{_with_memories_apart(design)}write_json {name}\n")
+    return TakenOut.of((out / name).read_text(), f"{top}_memory")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ own clock comes early by this delay, so an enable has this much less time.
 DEFAULT_LIBERTY = Path("/usr/share/qflow/tech/osu018/osu018_stdcells.lib")
 """Path of the library in Debian's qflow-tech-osu018."""
 
-_PACKAGES = {"yosys": "yosys", "yosys-abc": "yosys", "sta": "opensta"}
+_PACKAGES = {"yosys": "yosys", "yosys-abc": "yosys", "sta": "opensta", "cadical": "cadical"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,7 @@ MORE = [
     "synth",
     "energy",
     "fpga",
+    "equivalence",
     "soc",
     "soc-fpga",
     "formal",
