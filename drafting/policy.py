@@ -342,11 +342,13 @@ class Planner:
 
     Planning takes some per cent of a pass. So a joint plan holds for up to ``HELD`` rounds of the
     same sequences beside the same others, until an estimate or a price has changed by ``CHANGED``.
+    Each time that the same plans of several sequences are found again, both double, up to
+    ``STEADY`` times: their plans take longer to find.
 
     ``plans`` counts the plans chosen.
     """
 
-    HELD, CHANGED = 8, 0.05
+    HELD, CHANGED, STEADY = 8, 0.05, 2
     OFTEN, SELDOM, LITTLE = 25, 100, 1.25
     """Rounds after which a plain pass is timed again: ``OFTEN`` for several sequences whose drafts
     gain less than ``LITTLE``. They lose more by a wrong price than by a plain pass."""
@@ -359,6 +361,7 @@ class Planner:
         self._for: tuple[Sequence[Gains], Others] = [], ALONE  # inputs of the held plans
         self._state = np.zeros(0)  # estimates and prices at that time
         self._left = 0  # rounds for which they hold
+        self._again = 0  # times that they were found again, up to STEADY
 
     def plan(
         self,
@@ -385,10 +388,14 @@ class Planner:
         if self._for != case or self._left == 0 or self._differs(state):
             options = _JointPlan(gains, self._prices(gains, positions, others))
             options.improve()
-            self._held = [options.plan(at) for at in range(len(gains))]
+            held = [options.plan(at) for at in range(len(gains))]
+            same = self._for == case and list(map(_kind, held)) == list(map(_kind, self._held))
+            self._again = min(self._again + 1, self.STEADY) if same and len(gains) > 1 else 0
+            self._held = held
             self._gain = options.gain
             chains = any(each.models for each in gains)  # without them, planning takes little time
-            self._for, self._state, self._left = case, state, self.HELD if chains else 1
+            self._for, self._state = case, state
+            self._left = self.HELD << self._again if chains else 1
         self._left -= 1
         return self._held
 
@@ -402,7 +409,8 @@ class Planner:
         return np.array([*prices, *(each for own in gains for each in own.estimates())])
 
     def _differs(self, state: _Floats) -> bool:
-        return bool((np.abs(state - self._state) > self.CHANGED * self._state).any())
+        changed = self.CHANGED * 2**self._again
+        return bool((np.abs(state - self._state) > changed * self._state).any())
 
     def _prices(self, gains: Sequence[Gains], positions: Sequence[int], others: Others) -> _Prices:
         count, most = len(gains), max(each.max_nodes for each in gains)
@@ -423,6 +431,11 @@ class Planner:
         return _Prices(np.array(rows, float), verify, drafts, others.rows, others.plain)
 
 
+def _kind(plan: Plan) -> tuple[int, int, int]:
+    """Return what a plan drafts, without its thresholds."""
+    return plan.model, plan.low, plan.rows if plan.model else 0
+
+
 @dataclasses.dataclass(frozen=True)
 class _Prices:
     """Costs of the passes of a round."""
@@ -438,8 +451,20 @@ class _Prices:
         return np.asarray(np.interp(self.beside + rows, self.rows, self.verify))
 
 
+class _Choice(NamedTuple):
+    """The plans of all sequences of a round, with expected values by sequence."""
+
+    low: int
+    model: NDArray[np.int_]
+    limit: NDArray[np.int_]
+    tokens: _Floats
+    nodes: _Floats
+    drafting: _Floats  # cost of draft view passes
+    cost: float  # of the round
+
+
 class _JointPlan:
-    """The plans of all sequences of a round, and what they are worth together."""
+    """Find the plans of all sequences of a round that are worth most together."""
 
     ITERATIONS = 5
 
@@ -447,15 +472,14 @@ class _JointPlan:
         self._gains, self._prices = gains, prices
         count = self._count = len(gains)
         self._most = max(each.max_nodes for each in gains)
-        self._low, self._model, self._limit = 0, np.zeros(count, int), np.zeros(count, int)
-        self._tokens, self._nodes = np.ones(count), np.zeros(count)  # expected, by sequence
-        self._drafting = np.zeros(count)  # cost of draft view passes, by sequence
-        self._plain = self._cost = float(prices.verification(float(count)))
+        self._plain = float(prices.verification(float(count)))
+        none, zeros = np.zeros(count, int), np.zeros(count)
+        self._chosen = _Choice(0, none, none, np.ones(count), zeros, zeros, self._plain)
 
     @property
     def rate(self) -> float:
         """Expected tokens per cost."""
-        return (self._prices.plain + float(self._tokens.sum())) / self._cost
+        return (self._prices.plain + float(self._chosen.tokens.sum())) / self._chosen.cost
 
     @property
     def gain(self) -> float:
@@ -463,12 +487,19 @@ class _JointPlan:
         return self.rate * self._plain / (self._prices.plain + self._count)
 
     def improve(self) -> None:
-        """Take better joint plans as long as there are any."""
+        """Take better joint plans as long as there are any.
+
+        A step expects of each sequence that the others keep their plans, so it may go too far.
+        """
         if any(each.models for each in self._gains):
             self._estimate()
+            best, rate = self._chosen, self.rate
             for _ in range(self.ITERATIONS):
                 if not self._step():
                     break
+                if self.rate > rate:
+                    best, rate = self._chosen, self.rate
+            self._chosen = best
 
     def _values(self, name: str) -> _Floats:
         return np.array([getattr(each, name).value for each in self._gains])
@@ -493,7 +524,8 @@ class _JointPlan:
 
     def _others(self) -> _Floats:
         """Return the expected rows beside each sequence's own."""
-        return np.asarray(self._count - 1 + self._nodes.sum() - self._nodes)
+        nodes = self._chosen.nodes
+        return np.asarray(self._count - 1 + nodes.sum() - nodes)
 
     def _step(self) -> bool:
         """Take the joint plan worth most at the present rate; return False if none is better."""
@@ -530,22 +562,23 @@ class _JointPlan:
         at, drafts, last = np.arange(self._count), model > 0, np.maximum(model - 1, 0)
         limit = limits[at, last]
         place = at, limit, last
-        self._low, self._model, self._limit = low, model, np.where(drafts, limit, 0)
-        self._tokens = np.where(drafts, self._worth[place], 1.0)
+        tokens = np.where(drafts, self._worth[place], 1.0)
         verifying = self._verifying(self._others(), self._ends)[place]
-        self._nodes = np.where(drafts, self._chains.mean(self._ends)[place], 0.0)
+        nodes = np.where(drafts, self._chains.mean(self._ends)[place], 0.0)
         shared, own = self._prices.drafts[low]
         run = np.where(drafts, np.cumsum(passes, axis=-1)[at, last], 0.0)
-        self._drafting = own * run + drafts * shared * joint / max(drafts.sum(), 1)
-        rows = float(self._count + self._nodes.sum())
+        drafting = own * run + drafts * shared * joint / max(drafts.sum(), 1)
+        rows = float(self._count + nodes.sum())
         alone = self._count == 1 and drafts[0]  # then the mean over the chain's ends is exact
         verify = float(verifying[0] if alone else self._prices.verification(rows))
-        self._cost = verify + float(self._drafting.sum())
+        limits = np.where(drafts, limit, 0)
+        cost = verify + float(drafting.sum())
+        self._chosen = _Choice(low, model, limits, tokens, nodes, drafting, cost)
 
     def plan(self, at: int) -> Plan:
         """Return the plan of one sequence."""
-        gains, model = self._gains[at], int(self._model[at])
-        chosen = Plan(model, min(self._low, gains.low), int(self._limit[at])) if model else Plan()
+        gains, joint, model = self._gains[at], self._chosen, int(self._chosen.model[at])
+        chosen = Plan(model, min(joint.low, gains.low), int(joint.limit[at])) if model else Plan()
         return self._with_direct(at, chosen) if gains.uses_low else chosen
 
     def _with_direct(self, at: int, chosen: Plan) -> Plan:
@@ -581,24 +614,24 @@ class _JointPlan:
         """
         last = at, chosen.rows, chosen.model - 1
         verifying = float(self._verifying(self._others(), self._ends)[last])
-        tokens, rate = float(self._tokens[at]), self.rate
+        tokens, rate = float(self._chosen.tokens[at]), self.rate
         if self._gains[at].fills:
             every = np.arange(self._most + 1.0)[None].repeat(self._count, axis=0)
             filled = at, self._gains[at].all_rows(chosen.model), chosen.model - 1
             cost = float(self._verifying(self._others(), self._chains.nodes(every))[filled])
             more = float(self._worth[filled])
-            total = self._prices.plain + float(self._tokens.sum()) - tokens + more
-            lower = total / (self._cost - verifying + cost)
+            total = self._prices.plain + float(self._chosen.tokens.sum()) - tokens + more
+            lower = total / (self._chosen.cost - verifying + cost)
             if lower < rate:
                 verifying, tokens, rate = cost, more, lower
-        return tokens - rate * (verifying - verify_tree + float(self._drafting[at])), rate
+        return tokens - rate * (verifying - verify_tree + float(self._chosen.drafting[at])), rate
 
     def _best_tree(self, gains: Gains, verify: _Floats) -> int:
         """Return the low drafter's tree size with the most tokens per cost; 0 if no tree pays."""
-        others = self._prices.plain + float(self._tokens.sum()) - 1
+        others = self._prices.plain + float(self._chosen.tokens.sum()) - 1
         tokens = itertools.accumulate((place.value for place in gains.places), initial=1.0)
         worth = {
-            rows: (others + gained) / (self._cost + float(verify[rows] - verify[0]))
+            rows: (others + gained) / (self._chosen.cost + float(verify[rows] - verify[0]))
             for rows, gained in enumerate(tokens)
             if rows
         }

@@ -186,7 +186,8 @@ class EngineRuntime:
                 slot.plan = fixed_plan(part.settings, int(gamma))
         if not adaptive:
             return
-        rest = [part for part in parts if part not in adaptive]
+        planned = {part.slot for part in adaptive}
+        rest = [part for part in parts if part.slot not in planned]
         prompts = sum(part.prompt for part in rest)
         others = Others(
             rows=sum(part.count + self._running[part.slot].plan.rows for part in rest),

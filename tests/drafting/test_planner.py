@@ -279,6 +279,35 @@ def test_a_plan_holds_until_an_estimate_changes() -> None:
     assert planner._held is not held
 
 
+def test_plans_of_several_that_are_found_again_hold_longer() -> None:
+    costs = learned("matrix units")
+    for count, rounds in ((1, [8, 8, 8, 8]), (2, [8, 16, 32, 32])):
+        planner, gains = Planner(costs), [Gains(MODEL, max_nodes=MOST) for _ in range(count)]
+        for held in rounds:
+            planner.plan(gains, [1] * count)
+            plans = planner._held
+            for _ in range(held - 1):
+                planner.plan(gains, [1] * count)
+                assert planner._held is plans
+        planner.plan(gains, [1] * count)
+        assert planner._held is not plans
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_no_joint_plan_is_expected_to_lose(count: int) -> None:
+    """Each sequence expects that the others keep their plans; together they may go too far."""
+    rng = np.random.default_rng(count)
+    for _ in range(30):
+        costs, slope = MeasuredSeconds(), rng.uniform(0.05, 0.4)
+        free = int(rng.integers(1, 2 * count + 1))  # rows that cost nothing, then each costs more
+        for rows in range(1, 8 * count + 1):
+            seconds = 1 + slope * max(0, rows - free) ** rng.uniform(1.0, 1.3)
+            costs.observe([1] * rows, [Outcome(verify_seconds=seconds / rows)] * rows)
+        planner = Planner(costs)
+        planner.plan([Gains(MODEL, max_nodes=MOST) for _ in range(count)], [1] * count)
+        assert planner._gain >= 1
+
+
 @dataclasses.dataclass
 class Asked:
     """Costs of a pass by its rows that remember for how long a plain pass counts as recent."""
