@@ -62,7 +62,7 @@ sim: $(STAMP) ## Run the main job: cocotb suites, then a real model through form
 	$(PY) -m cassandra_spec.verif.library.coverage
 	$(PY) -m cassandra_spec.verif.end_to_end $(if $(quick),--quick)
 
-test: $(STAMP) ## Run the tests that are not marked slow, in about ten minutes (ARGS="..." for pytest, SEED=n or random).
+test: $(STAMP) ## Run the tests that are not marked slow, in about half an hour on two cores (ARGS="..." for pytest, SEED=n or random).
 	$(PYTEST) -m "not slow" $(ARGS)
 
 test-all: $(STAMP) ## Run all tests that are not marked exhaustive (ARGS and SEED as for `make test`).

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -100,11 +101,11 @@ class FixedPolicy:
 class _Mean:
     """Exponentially weighted mean over cases, with a prior.
 
-    Each call of ``add`` multiplies the sums by ``DECAY``, or by ``IDLE`` after a round that drafted
-    nothing. The prior counts as ``weight`` constant cases of value ``prior``. An estimate that
-    stops all drafting therefore fades within a hundred rounds or two, and drafting is tried again.
-    Another ``start`` cases of that value fade like those that are added, so that the first few
-    cases change little.
+    Each call of ``add`` multiplies the sums by ``DECAY``, and ``fade``, after a round that drafted
+    nothing, by ``IDLE``. The prior counts as ``weight`` constant cases of value ``prior``. An
+    estimate that stops all drafting therefore fades within a hundred rounds or two, and drafting is
+    tried again. Another ``start`` cases of that value fade like those that are added, so that the
+    first few cases change little.
     """
 
     DECAY, IDLE = 0.97, 0.9875
@@ -117,10 +118,13 @@ class _Mean:
     def value(self) -> float:
         return (self._sum + self._prior * self._weight) / (self._cases + self._weight)
 
-    def add(self, amount: float, cases: float, *, idle: bool = False) -> None:
-        decay = self.IDLE if idle else self.DECAY
-        self._sum = self._sum * decay + amount
-        self._cases = self._cases * decay + cases
+    def add(self, amount: float, cases: float) -> None:
+        self._sum = self._sum * self.DECAY + amount
+        self._cases = self._cases * self.DECAY + cases
+
+    def fade(self) -> None:
+        self._sum *= self.IDLE
+        self._cases *= self.IDLE
 
 
 class _Fill:
@@ -224,23 +228,27 @@ class Gains:
 
     def observe(self, outcome: Outcome, plan: Plan) -> None:
         """Update the estimates from a finished round."""
-        if outcome.proposal.nodes and not outcome.proposal.passes:
+        if not outcome.drafted:
+            most = self.accepted, self.accepted_last, self.continued, self.matched, self.kept
+            for mean in most:
+                mean.fade()
+            return
+        if not outcome.proposal.passes:
             for place, mean in enumerate(self.places):
                 mean.add(place in outcome.path, place < outcome.drafted)
         view, passes = outcome.counts().get(DRAFT_VIEW, Count()), outcome.proposal.passes
         stopped = view.drafted > 0 and outcome.proposal.stopped
         sure, whole = view.drafted - stopped, view.tested == view.drafted
-        idle = not outcome.drafted
-        self.accepted.add(min(view.accepted, sure), min(view.tested, sure), idle=idle)
+        self.accepted.add(min(view.accepted, sure), min(view.tested, sure))
         last = stopped and view.accepted == view.drafted
-        self.accepted_last.add(last, stopped and whole, idle=idle)
-        self.continued.add(sure, view.drafted, idle=idle)
+        self.accepted_last.add(last, stopped and whole)
+        self.continued.add(sure, view.drafted)
         more = max(view.drafted - 1, 0) * any(each.rows > 1 for each in passes)
-        self.matched.add(more and view.drafted - len(passes), more, idle=idle)
+        self.matched.add(more and view.drafted - len(passes), more)
         if view.drafted:
             self.fill.observe(outcome, view, plan.rows)
         promised, kept = outcome.promised()
-        self.kept.add(kept, promised, idle=idle)
+        self.kept.add(kept, promised)
 
 
 class Chains:
@@ -342,13 +350,15 @@ class Planner:
 
     Planning takes some per cent of a pass. So a joint plan holds for up to ``HELD`` rounds of the
     same sequences beside the same others, until an estimate or a price has changed by ``CHANGED``.
-    Each time that the same plans of several sequences are found again, both double, up to
-    ``STEADY`` times: their plans take longer to find.
+    The plans of several sequences take longer to find: changes are looked for every ``LOOKED``
+    rounds, and each time that the same plans are found again, both limits double, up to ``STEADY``
+    times.
 
     ``plans`` counts the plans chosen.
     """
 
-    HELD, CHANGED, STEADY = 8, 0.05, 2
+    HELD, CHANGED = 8, 0.05
+    LOOKED, STEADY = 4, 2
     OFTEN, SELDOM, LITTLE = 25, 100, 1.25
     """Rounds after which a plain pass is timed again: ``OFTEN`` for several sequences whose drafts
     gain less than ``LITTLE``. They lose more by a wrong price than by a plain pass."""
@@ -384,17 +394,18 @@ class Planner:
         self, gains: Sequence[Gains], positions: Sequence[int], others: Others
     ) -> list[Plan]:
         """Return the best joint plan, or the one that is held."""
-        case, state = (list(gains), others), self._estimates(gains, positions, others)
-        if self._for != case or self._left == 0 or self._differs(state):
+        case, several = (list(gains), others), len(gains) > 1
+        looks = not several or self._left % self.LOOKED == 0
+        estimates = partial(self._estimates, gains, positions, others)
+        if self._for != case or self._left == 0 or (looks and self._differs(estimates())):
             options = _JointPlan(gains, self._prices(gains, positions, others))
             options.improve()
             held = [options.plan(at) for at in range(len(gains))]
             same = self._for == case and list(map(_kind, held)) == list(map(_kind, self._held))
-            self._again = min(self._again + 1, self.STEADY) if same and len(gains) > 1 else 0
-            self._held = held
-            self._gain = options.gain
+            self._again = min(self._again + 1, self.STEADY) if same and several else 0
+            self._held, self._gain = held, options.gain
             chains = any(each.models for each in gains)  # without them, planning takes little time
-            self._for, self._state = case, state
+            self._for, self._state = case, estimates()
             self._left = self.HELD << self._again if chains else 1
         self._left -= 1
         return self._held

@@ -53,9 +53,13 @@ class _Growth:
         self._prior = np.diag((self.NOISE / np.array(self.DEVIATIONS)) ** 2)
         self._unit: float | None = None  # seconds of a one-row pass with an empty context
         self._fit: Sequence[float] = self._start.tolist()
+        self._fitted = True
 
     def solve(self) -> None:
         """Fit all passes so far."""
+        if self._fitted:
+            return
+        self._fitted = True
         sums = self._sums + self._prior @ self._start
         fit = np.linalg.solve(self._products + self._prior, sums)
         self._fit = np.maximum(fit, (0.05, 0.0, 0.0, 0.0)).tolist()
@@ -84,6 +88,7 @@ class _Growth:
         self._unit = self._unit or seconds / about
         self._products = self._products * self.DECAY + np.outer(terms, terms) / about**2
         self._sums = self._sums * self.DECAY + terms * (seconds / self._unit / about**2)
+        self._fitted = False
 
 
 class _Time(NamedTuple):
