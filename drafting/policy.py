@@ -362,6 +362,9 @@ class Planner:
     OFTEN, SELDOM, LITTLE = 25, 100, 1.25
     """Rounds after which a plain pass is timed again: ``OFTEN`` for several sequences whose drafts
     gain less than ``LITTLE``. They lose more by a wrong price than by a plain pass."""
+    WORTH, LEARNED = 1.1, 16
+    """Expected gain that several sequences need to draft, once ``LEARNED`` rounds with drafts have
+    been timed: the best of many plans with noisy prices is often worse than it seems."""
 
     def __init__(self, costs: PassCosts) -> None:
         self.costs = costs
@@ -372,6 +375,7 @@ class Planner:
         self._state = np.zeros(0)  # estimates and prices at that time
         self._left = 0  # rounds for which they hold
         self._again = 0  # times that they were found again, up to STEADY
+        self._drafted = 0  # rounds with draft view passes
 
     def plan(
         self,
@@ -386,6 +390,7 @@ class Planner:
         if others.rows or not self.costs.wants_plain(len(gains), recent):
             held = self._joint(gains, positions, others)
             plans = [each.sometimes_filled(plan) for each, plan in zip(gains, held, strict=True)]
+        self._drafted += any(plan.model for plan in plans)
         for plan in plans:
             self.plans[str(plan)] = self.plans.get(str(plan), 0) + 1
         return plans
@@ -398,7 +403,8 @@ class Planner:
         looks = not several or self._left % self.LOOKED == 0
         estimates = partial(self._estimates, gains, positions, others)
         if self._for != case or self._left == 0 or (looks and self._differs(estimates())):
-            options = _JointPlan(gains, self._prices(gains, positions, others))
+            needed = self.WORTH if several and self._drafted >= self.LEARNED else 1.0
+            options = _JointPlan(gains, self._prices(gains, positions, others), needed)
             options.improve()
             held = [options.plan(at) for at in range(len(gains))]
             same = self._for == case and list(map(_kind, held)) == list(map(_kind, self._held))
@@ -479,8 +485,8 @@ class _JointPlan:
 
     ITERATIONS = 5
 
-    def __init__(self, gains: Sequence[Gains], prices: _Prices) -> None:
-        self._gains, self._prices = gains, prices
+    def __init__(self, gains: Sequence[Gains], prices: _Prices, needed: float) -> None:
+        self._gains, self._prices, self._needed_gain = gains, prices, needed
         count = self._count = len(gains)
         self._most = max(each.max_nodes for each in gains)
         self._plain = float(prices.verification(float(count)))
@@ -504,7 +510,7 @@ class _JointPlan:
         """
         if any(each.models for each in self._gains):
             self._estimate()
-            best, rate = self._chosen, self.rate
+            best, rate = self._chosen, self.rate * self._needed_gain
             for _ in range(self.ITERATIONS):
                 if not self._step():
                     break
@@ -606,7 +612,7 @@ class _JointPlan:
             tree = gains.all_rows(chosen.model)
             needed, rate = self._needed(at, chosen, float(verify[tree]))
         else:
-            tree, rate = self._best_tree(gains, verify), self.rate
+            tree, rate = self._best_tree(gains, verify), self.rate * self._needed_gain
             needed = 1 + rate * float(verify[tree] - verify[0])
         kept = max(gains.kept.value, 0.05)
         slope = max(float(verify[tree] - verify[0]), 0.0) / max(tree, 1)
