@@ -48,6 +48,9 @@ from cassandra_spec.native.passes import Passes
 PROMPT_SHARE = 32
 """Maximum rows of prompts in a pass beside sequences that are being decoded."""
 
+PLAIN_OBSERVED = 4
+"""Of several sequences' rounds in a row without drafts, every one of so many is learned from."""
+
 
 PLAIN = Plan()
 
@@ -91,6 +94,7 @@ class EngineRuntime:
     def __init__(self, engine: Passes, slots: ClaimedSlots) -> None:
         self._engine, self._slots = engine, slots
         self._running: dict[int, _Slot] = {}
+        self._plain = 0  # rounds in a row without drafts
 
     @property
     def free(self) -> int:
@@ -270,7 +274,14 @@ class EngineRuntime:
         return path, token
 
     def _observe(self, parts: Sequence[Part], results: Sequence[Result]) -> None:
-        """Learn from a round what passes cost and what drafts gain."""
+        """Learn from a round what passes cost and what drafts gain.
+
+        For several sequences that takes some per cent of a pass, and without drafts there is little
+        to learn.
+        """
+        self._plain = 0 if any(result.outcome.drafted for result in results) else self._plain + 1
+        if len(parts) > 1 and self._plain and self._plain % PLAIN_OBSERVED != 1:
+            return
         planning = self._engine.planning
         adaptive = list[Part]()
         for part, result in zip(parts, results, strict=True):

@@ -11,11 +11,24 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cassandra_spec.drafting import ADAPTIVE, Batch, Counters, DraftKind, Gamma, Sampling, Settings
+from cassandra_spec.drafting import (
+    ADAPTIVE,
+    Batch,
+    Counters,
+    DraftKind,
+    Gamma,
+    MeasuredSeconds,
+    Outcome,
+    Plan,
+    Planner,
+    Sampling,
+    Settings,
+)
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import Row
 from cassandra_spec.native.limits import MAX_ROWS
+from cassandra_spec.native.rounds.runtime import PLAIN_OBSERVED
 from tests.native.models import packed, small
 
 VOCABULARY, CONTEXT = 97, 512
@@ -118,6 +131,33 @@ def test_a_speculative_reply_may_run_beside_a_batch(engine: Engine) -> None:
             emitted += next(rounds, [])
     assert found == expected
     assert [*emitted, *itertools.chain.from_iterable(rounds)] == expected
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("model", [0, 2])
+def test_rounds_of_several_without_drafts_are_learned_from_at_times(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, count: int, model: int
+) -> None:
+    observed: list[int] = []
+
+    def plan(planner: Planner, gains: Sequence[object], *_: object) -> list[Plan]:
+        return [Plan(model, 0, model)] * len(gains)
+
+    def observe(costs: MeasuredSeconds, _: object, outcomes: Sequence[Outcome], *more: int) -> None:
+        observed.append(len(outcomes))
+
+    monkeypatch.setattr(Planner, "plan", plan)
+    monkeypatch.setattr(MeasuredSeconds, "observe", observe)
+    settings = Settings(gamma=ADAPTIVE, draft="model", max_tokens=40)
+    rounds = -1  # but for the prompts'
+    with engine.sequences() as batch:
+        for number in range(count):
+            batch.claim([number + 1], settings)
+        while batch.running:
+            rounds += 1
+            batch.step()
+    every = PLAIN_OBSERVED if count > 1 and not model else 1
+    assert len(observed) == rounds // every
 
 
 def test_a_batch_goes_on_beyond_released_sequences(engine: Engine) -> None:
