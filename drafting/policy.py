@@ -371,7 +371,7 @@ class Planner:
         self._gain = 1.0  # of the held plans, expected
         self.plans: dict[str, int] = {}
         self._held: list[Plan] = []
-        self._for: tuple[Sequence[Gains], Others] = [], ALONE  # inputs of the held plans
+        self._for: tuple[Sequence[Gains], Others] = [], ALONE  # inputs of the held plans, but rows
         self._state = np.zeros(0)  # estimates and prices at that time
         self._left = 0  # rounds for which they hold
         self._again = 0  # times that they were found again, up to STEADY
@@ -399,30 +399,40 @@ class Planner:
         self, gains: Sequence[Gains], positions: Sequence[int], others: Others
     ) -> list[Plan]:
         """Return the best joint plan, or the one that is held."""
-        case, several = (list(gains), others), len(gains) > 1
-        looks = not several or self._left % self.LOOKED == 0
-        estimates = partial(self._estimates, gains, positions, others)
-        if self._for != case or self._left == 0 or (looks and self._differs(estimates())):
+        case, several = (list(gains), others._replace(rows=0)), len(gains) > 1
+        estimates = partial(self._estimates, gains, positions)
+        looks = self._for == case and not (several and self._left % self.LOOKED)
+        if not self._holds(*case) or (looks and self._differs(estimates())):
             needed = self.WORTH if several and self._drafted >= self.LEARNED else 1.0
             options = _JointPlan(gains, self._prices(gains, positions, others), needed)
             options.improve()
-            held = [options.plan(at) for at in range(len(gains))]
-            same = self._for == case and list(map(_kind, held)) == list(map(_kind, self._held))
+            before, self._held = self._held, [options.plan(at) for at in range(len(gains))]
+            kinds = [list(map(_kind, plans)) for plans in (before, self._held)]
+            same = (self._for == case and kinds[0] == kinds[1]) or _all_plain(before + self._held)
             self._again = min(self._again + 1, self.STEADY) if same and several else 0
-            self._held, self._gain = held, options.gain
             chains = any(each.models for each in gains)  # without them, planning takes little time
-            self._for, self._state = case, estimates()
+            self._for, self._state, self._gain = case, estimates(), options.gain
             self._left = self.HELD << self._again if chains else 1
         self._left -= 1
-        return self._held
+        plans = dict(zip(map(id, self._for[0]), self._held, strict=True))
+        return [plans.get(id(each), Plan()) for each in gains]
 
-    def _estimates(
-        self, gains: Sequence[Gains], positions: Sequence[int], others: Others
-    ) -> _Floats:
+    def _holds(self, gains: Sequence[Gains], others: Others) -> bool:
+        """Return True if the held plans go on.
+
+        Those of several sequences that draft nothing go on beside further sequences and prompts:
+        what is not worth it is not worth more there.
+        """
+        if not self._left or self._for == (gains, others):
+            return self._left > 0
+        known = len(self._for[0])
+        return _all_plain(self._held) and len(gains) + others.prompts >= known > 1
+
+    def _estimates(self, gains: Sequence[Gains], positions: Sequence[int]) -> _Floats:
         """Return the estimates and prices on which plans depend most."""
-        first = others.rows + len(gains)
-        prices = [self.costs.verify(positions, rows) for rows in (first, first + 4 * len(gains))]
-        prices.append(self.costs.draft(positions, len(gains)))
+        count = len(gains)
+        prices = [self.costs.verify(positions, rows) for rows in (count, 5 * count)]
+        prices.append(self.costs.draft(positions, count))
         return np.array([*prices, *(each for own in gains for each in own.estimates())])
 
     def _differs(self, state: _Floats) -> bool:
@@ -451,6 +461,10 @@ class Planner:
 def _kind(plan: Plan) -> tuple[int, int, int]:
     """Return what a plan drafts, without its thresholds."""
     return plan.model, plan.low, plan.rows if plan.model else 0
+
+
+def _all_plain(plans: Sequence[Plan]) -> bool:
+    return not any(plan.model for plan in plans)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -293,6 +293,26 @@ def test_plans_of_several_that_are_found_again_hold_longer() -> None:
         assert planner._held is not plans
 
 
+@pytest.mark.parametrize(
+    ("row", "more", "fewer"), [(2.0, True, False), (0.0, False, False)], ids=["dear", "cheap"]
+)
+def test_plans_without_drafts_go_on_beside_others(row: float, more: bool, fewer: bool) -> None:
+    """Where rows are dear, a client that comes changes nothing; one that ends may."""
+    gains = [Gains(MODEL, max_nodes=MOST) for _ in range(5)]
+    for others, count, holds in (
+        (Others(rows=32, prompts=1), 4, more),
+        (Others(), 5, more),
+        (Others(rows=32, prompts=1), 3, more),  # one ended, the next begins
+        (Others(), 3, fewer),
+    ):
+        planner = Planner(Asked(row))
+        planner.plan(gains[:4], [1] * 4)
+        held = planner._held
+        plans = planner.plan(gains[:count], [1] * count, others)
+        assert (planner._held is held) == holds
+        assert all(plan.model == 0 for plan in plans) == (row > 0)
+
+
 @pytest.mark.parametrize("count", [2, 4, 8])
 def test_no_joint_plan_is_expected_to_lose(count: int) -> None:
     """Each sequence expects that the others keep their plans; together they may go too far."""
