@@ -325,7 +325,7 @@ def test_no_joint_plan_is_expected_to_lose(count: int) -> None:
             costs.observe([1] * rows, [Outcome(verify_seconds=seconds / rows)] * rows)
         planner = Planner(costs)
         planner.plan([Gains(MODEL, max_nodes=MOST) for _ in range(count)], [1] * count)
-        assert planner._gain >= 1
+        assert planner._gain >= 1 - 1e-12  # rounding of a rate times its cost
 
 
 @dataclasses.dataclass
