@@ -408,7 +408,8 @@ class Planner:
             options.improve()
             before, self._held = self._held, [options.plan(at) for at in range(len(gains))]
             kinds = [list(map(_kind, plans)) for plans in (before, self._held)]
-            same = (self._for == case and kinds[0] == kinds[1]) or _all_plain(before + self._held)
+            quiet = bool(before) and _all_plain(before + self._held)
+            same = quiet or (self._for == case and kinds[0] == kinds[1])
             self._again = min(self._again + 1, self.STEADY) if same and several else 0
             chains = any(each.models for each in gains)  # without them, planning takes little time
             self._for, self._state, self._gain = case, estimates(), options.gain

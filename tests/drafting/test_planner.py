@@ -367,6 +367,21 @@ def test_several_that_gain_little_time_plain_passes_often(
     assert costs.recent[-1] == (Planner.OFTEN if often else Planner.SELDOM)
 
 
+def test_several_need_a_gain_once_their_drafts_were_timed() -> None:
+    """Over all costs of a row, plans of a small gain are taken at first, and then no more."""
+    gains, small = [Gains(MODEL, max_nodes=MOST) for _ in range(4)], 0
+    for row in np.arange(0.0, 0.5, 0.01):
+        planner = Planner(Asked(float(row)))
+        first = planner.plan(gains, [1] * 4)
+        tried = any(plan.model for plan in first)
+        worth = planner._gain > Planner.WORTH
+        small += tried and not worth
+        again = Planner(Asked(float(row)))
+        again._drafted = Planner.LEARNED
+        assert any(plan.model for plan in again.plan(gains, [1] * 4)) == (tried and worth)
+    assert small
+
+
 def test_one_sequence_is_planned_as_a_single_one() -> None:
     policy: Policy = FixedPolicy(Plan(3, 0, 3))
     assert policy.plan(5) == Plan(3, 0, 3)
