@@ -419,10 +419,10 @@ class Planner:
         return [plans.get(id(each), Plan()) for each in gains]
 
     def _holds(self, gains: Sequence[Gains], others: Others) -> bool:
-        """Return True if the held plans go on.
+        """Return True if the held plans still apply.
 
-        Those of several sequences that draft nothing go on beside further sequences and prompts:
-        what is not worth it is not worth more there.
+        Plans of several sequences without drafts still apply beside further sequences and prompts:
+        drafts that are not worth their rows are not worth more there.
         """
         if not self._left or self._for == (gains, others):
             return self._left > 0

@@ -49,7 +49,7 @@ PROMPT_SHARE = 32
 """Maximum rows of prompts in a pass beside sequences that are being decoded."""
 
 PLAIN_OBSERVED = 4
-"""Of several sequences' rounds in a row without drafts, every one of so many is learned from."""
+"""Rounds without drafts of several sequences for each one that the engine learns from."""
 
 
 PLAIN = Plan()

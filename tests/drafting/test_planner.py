@@ -297,7 +297,7 @@ def test_plans_of_several_that_are_found_again_hold_longer() -> None:
     ("row", "more", "fewer"), [(2.0, True, False), (0.0, False, False)], ids=["dear", "cheap"]
 )
 def test_plans_without_drafts_go_on_beside_others(row: float, more: bool, fewer: bool) -> None:
-    """Where rows are dear, a client that comes changes nothing; one that ends may."""
+    """A client that comes changes nothing if rows are dear; one that ends may."""
     gains = [Gains(MODEL, max_nodes=MOST) for _ in range(5)]
     for others, count, holds in (
         (Others(rows=32, prompts=1), 4, more),
