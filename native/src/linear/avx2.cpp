@@ -1,5 +1,5 @@
-// Linear kernels for AVX2. A vector has eight of the 16 lanes of a tile, so that the sums of four
-// rows fit in the registers.
+// Linear kernels for AVX2. A vector has eight of the 16 lanes of a tile, so that the sums of six
+// rows fit in the registers, even and odd words in turn, or those of four rows of codes.
 #include <immintrin.h>
 
 #include "linear/every_form.h"
@@ -9,10 +9,11 @@ namespace avx2 {
 namespace {
 
 struct Half : WholeTiles {
-    static constexpr int kParts = 2, kRows = 4, kCodeRows = 4;
+    static constexpr int kParts = 2, kRows = 6, kCodeRows = 4;
     static constexpr bool kAddsPairsOfCodes = true;
     template <int R, int N> static constexpr int kTogether = R == 1 ? 2 * N : 2;
     template <int R> static constexpr int kWordParts = R <= 2 ? 2 : 1;
+    template <int R> static constexpr bool kHalvesInTurn = R > 2;
 
     using F = __m256;
     using I = __m256i;

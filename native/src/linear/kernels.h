@@ -106,6 +106,7 @@ struct WholeTiles {
     static constexpr bool kLooksUpBytes = false;      // so a vector has the places of two words
     template <int R, int N> static constexpr int kTogether = N;  // parts that share loads of input
     template <int R> static constexpr int kWordParts = 1;        // the same, of words
+    template <int R> static constexpr bool kHalvesInTurn = false;  // even words, then odd ones
     static constexpr int kWords = 1;  // vectors of words that share a load of input
 
     // A row's next inputs, as they are multiplied: here each is loaded by its own product.
@@ -135,7 +136,7 @@ template <class Each> void for_tiles(const LinearJob& job, Each each) {
 
 template <class V> struct Bf16 {
     static constexpr int kBytes = 256;
-    static constexpr bool kPrefetched = true;
+    static constexpr bool kPrefetched = true, kIsWords = true;
 
     struct Table {};
     static Table table(const LinearJob&) { return {}; }
@@ -160,7 +161,7 @@ CASSANDRA_INLINE typename V::B look_up_second(const typename V::Table& table,
 // Words of vectors 0 and 1, of 2 and 3 (one: bits 15, 6..0; the other: bits 7, 14..8), places.
 template <class V> struct Packed12 {
     static constexpr int kBytes = 192;
-    static constexpr bool kPrefetched = true;
+    static constexpr bool kPrefetched = true, kIsWords = false;
 
     static typename V::Table table(const LinearJob& job) { return V::load_table(job.table); }
 
@@ -182,7 +183,7 @@ template <class V> struct Packed12 {
 // Bits 3..0 place a, 6..4 mantissa a, 7 sign b, 11..8 place b, 14..12 mantissa b, 15 sign a.
 template <class V> struct Packed8 {
     static constexpr int kBytes = 128;
-    static constexpr bool kPrefetched = true;
+    static constexpr bool kPrefetched = true, kIsWords = false;
 
     static typename V::Table table(const LinearJob& job) { return V::load_table(job.table); }
 
@@ -222,6 +223,8 @@ template <class V, int R, int N> struct Halves {
     template <class Block, class Table>
     static CASSANDRA_INLINE void add(typename V::F (&total)[N * V::kParts][R], const uint8_t* data,
                                      const Table& table, const Input* const* x, int64_t k) {
+        if constexpr (V::template kHalvesInTurn<R> && Block::kIsWords)
+            return add_in_turn<Block>(total, data, x, k);
         CASSANDRA_UNROLL
         for (int tile = 0; tile < N; ++tile)
             for (int first = 0; first < V::kParts; first += T) {
@@ -251,6 +254,53 @@ template <class V, int R, int N> struct Halves {
                         sums[r] = V::add(sums[r], V::add(even[t][r], odd[t][r]));
                 }
             }
+    }
+
+    // With half the sums at a time in registers, all parts of a tile share each load of input.
+    template <class Block>
+    static CASSANDRA_INLINE void add_in_turn(typename V::F (&total)[N * V::kParts][R],
+                                             const uint8_t* data, const Input* const* x,
+                                             int64_t k) {
+        CASSANDRA_UNROLL
+        for (int tile = 0; tile < N; ++tile) {
+            typename V::F even[V::kParts][R], odd[V::kParts][R];
+            multiply_half<Block, 0>(data, tile, x, k, even);
+            multiply_half<Block, 1>(data, tile, x, k + 1, odd);
+            CASSANDRA_UNROLL
+            for (int t = 0; t < V::kParts; ++t)
+                for (int r = 0; r < R; ++r) {
+                    typename V::F& sum = total[tile * V::kParts + t][r];
+                    sum = V::add(sum, V::add(even[t][r], odd[t][r]));
+                }
+        }
+    }
+
+    template <class Block, int HALF>
+    static CASSANDRA_INLINE void multiply_half(const uint8_t* data, int tile, const Input* const* x,
+                                               int64_t k, typename V::F (&sums)[V::kParts][R]) {
+        CASSANDRA_UNROLL
+        for (int t = 0; t < V::kParts; ++t)
+            for (int r = 0; r < R; ++r) sums[t][r] = V::zero();
+        for (int block = 0; block < 4; ++block) {
+            if (Block::kPrefetched && HALF == 0) prefetch_lines<4>(data, 256 * (4 * tile + block));
+            CASSANDRA_UNROLL
+            for (int c = 0; c < 4; ++c) {
+                typename V::F words[V::kParts];
+                CASSANDRA_UNROLL
+                for (int t = 0; t < V::kParts; ++t) {
+                    const typename V::B both =
+                        V::load(data + 64 * N * (4 * block + c) + 64 * tile + kPartBytes<V> * t);
+                    words[t] = HALF ? V::high_words(both) : V::low_words(both);
+                }
+                CASSANDRA_UNROLL
+                for (int r = 0; r < R; ++r) {
+                    const typename V::F input = V::floats(x[r][k + 8 * block + 2 * c]);
+                    CASSANDRA_UNROLL
+                    for (int t = 0; t < V::kParts; ++t)
+                        sums[t][r] = V::multiply_add(words[t], input, sums[t][r]);
+                }
+            }
+        }
     }
 
     static CASSANDRA_INLINE void multiply(const typename V::B (&words)[T][4], int c,
@@ -508,6 +558,7 @@ template <class V, bool PAIRED> CASSANDRA_INLINE typename V::F unit_of(typename 
 // Multiply tiles of integers in groups of G features.
 template <class V, int G, template <class, int, int, int> class Block> struct Codes {
     static constexpr int kMostRows = V::kCodeRows;
+    static_assert(PANEL_ROWS % kMostRows == 0, "the rows of a turn are of one panel");
 
     template <int R, int N>
     static void tiles(const LinearJob& job, const uint8_t* data, int row, float* y, int64_t lanes) {
@@ -598,7 +649,6 @@ inline void some_rows(int count, const LinearJob& job, const uint8_t* data, int 
 template <class T, int N>
 inline void all_rows(const LinearJob& job, const uint8_t* data, float* y, int64_t lanes) {
     constexpr int kMost = T::kMostRows;
-    static_assert(PANEL_ROWS % kMost == 0, "the rows of a turn are of one panel");
     for (int row = 0; row < job.rows; row += kMost)
         some_rows<T, kMost, N>(job.rows - row, job, data, row, y, lanes);
 }
