@@ -621,13 +621,13 @@ class _JointPlan:
         whole.
         """
         gains = self._gains[at]
-        rows = self._others()[at] + 1 + np.arange(gains.max_nodes + 1)
-        verify = self._prices.verification(rows)
+        verify = self._tree_prices(at, np.arange(gains.max_nodes + 1), chain=bool(chosen.model))
         if chosen.model:
             tree = gains.all_rows(chosen.model)
             needed, rate = self._needed(at, chosen, float(verify[tree]))
         else:
-            tree, rate = self._best_tree(gains, verify), self.rate * self._needed_gain
+            needed_gain = Planner.WORTH if self._count > 1 else 1.0
+            tree, rate = self._best_tree(gains, verify), self.rate * needed_gain
             needed = 1 + rate * float(verify[tree] - verify[0])
         kept = max(gains.kept.value, 0.05)
         slope = max(float(verify[tree] - verify[0]), 0.0) / max(tree, 1)
@@ -638,6 +638,16 @@ class _JointPlan:
             skip_draft_threshold=(needed - 1) / kept + 1,
             min_node_probability=min(rate * slope / (kept * max(kept, 1.0)), 1.0),
         )
+
+    def _tree_prices(self, at: int, rows: NDArray[np.int_], *, chain: bool) -> _Floats:
+        """Return the cost of a verification in which a sequence has a tree of so many rows.
+
+        Without a chain, every sequence may have one: each pays its share of what all would cost.
+        """
+        if chain:
+            return self._prices.verification(self._others()[at] + 1 + rows)
+        every = self._prices.verification(self._count * (1.0 + rows))
+        return np.asarray(self._plain + (every - self._plain) / self._count)
 
     def _needed(self, at: int, chosen: Plan, verify_tree: float) -> tuple[float, float]:
         """Return the tokens that a tree has to exceed, and the rate of tokens per cost.

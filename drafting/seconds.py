@@ -153,6 +153,14 @@ class _PassTimes:
             self._times[load.rows] = _Time(seconds, load, self._last_round(self.DOUBTED))
         self._recent = None
 
+    def add_beside(self, load: Load, seconds: float) -> None:
+        """Add the time of a pass that also read a prompt: it shows what rows cost, roughly.
+
+        Most rows of a prompt need no logits, so other passes over as many rows take longer.
+        """
+        before = self.estimate(load)
+        self._growth.add(load, seconds if before is None else min(seconds, self.OUTLIER * before))
+
     def add(self, load: Load, seconds: float, guess: float | None = None) -> None:
         """Add the time of a pass. The first time of all is averaged with a ``guess``."""
         first = guess if not self.known else None
@@ -280,7 +288,8 @@ class MeasuredSeconds:
         counts = [1] * len(outcomes) if counts is None else counts
         rows = [own + each.drafted for own, each in zip(counts, outcomes, strict=True)]
         seconds = sum(outcome.verify_seconds for outcome in outcomes)
-        self._verify.add(Load.of(rows, positions), seconds)
+        add = self._verify.add if max(counts) == 1 else self._verify.add_beside
+        add(Load.of(rows, positions), seconds)
         seen = self._seen(positions)
         for number in range(max(outcome.passes for outcome in outcomes)):
             passes = [

@@ -286,9 +286,11 @@ class EngineRuntime:
         adaptive = list[Part]()
         for part, result in zip(parts, results, strict=True):
             slot = self._running[part.slot]
-            if slot.gains is not None and not part.prompt and result.error is None:
+            if slot.gains is None or result.error is not None:
+                continue
+            adaptive.append(part)
+            if not part.prompt:
                 planning.observe(part.settings, slot.gains, result.outcome, slot.plan)
-                adaptive.append(part)
         if adaptive and not any(result.error for result in results):
             costs = planning.planner(adaptive[0].settings).costs
             outcomes = [result.outcome for result in results]
