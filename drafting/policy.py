@@ -640,14 +640,15 @@ class _JointPlan:
         )
 
     def _tree_prices(self, at: int, rows: NDArray[np.int_], *, chain: bool) -> _Floats:
-        """Return the cost of a verification in which a sequence has a tree of so many rows.
+        """Return the cost of a verification by the rows of a sequence's tree.
 
         Without a chain, every sequence may have one: each pays its share of what all would cost.
         """
         if chain:
             return self._prices.verification(self._others()[at] + 1 + rows)
-        every = self._prices.verification(self._count * (1.0 + rows))
-        return np.asarray(self._plain + (every - self._plain) / self._count)
+        chains = float(self._chosen.nodes.sum())
+        every = self._prices.verification(chains + self._count * (1.0 + rows))
+        return np.asarray(every[0] + (every - every[0]) / self._count)
 
     def _needed(self, at: int, chosen: Plan, verify_tree: float) -> tuple[float, float]:
         """Return the tokens that a tree has to exceed, and the rate of tokens per cost.

@@ -382,6 +382,26 @@ def test_several_need_a_gain_once_their_drafts_were_timed() -> None:
     assert small
 
 
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_tree_pays_its_share_of_what_all_trees_cost(count: int) -> None:
+    """A row more is free for one sequence, and dear if each has one."""
+
+    class Steep(Asked):
+        def verify(self, positions: Sequence[int], rows: int) -> float:
+            return 1 + self.row * max(0, rows - count - 1)
+
+    lookup = dataclasses.replace(HYBRID, draft="lookup")
+    gains = [Gains(lookup, max_nodes=MOST) for _ in range(count)]
+    for own in gains:
+        own.places[0].add(50, 50)  # the first node is always accepted, others never
+        for place in own.places[1:]:
+            place.add(0, 50)
+    for plan in Planner(Steep(0.5)).plan(gains, [1] * count):
+        share, rate = 0.5 * (count - 1) / count, count * Planner.WORTH ** (count > 1)
+        assert plan.tree == 1
+        assert plan.min_node_probability == pytest.approx(min(rate * share, 1.0))
+
+
 def test_one_sequence_is_planned_as_a_single_one() -> None:
     policy: Policy = FixedPolicy(Plan(3, 0, 3))
     assert policy.plan(5) == Plan(3, 0, 3)

@@ -204,6 +204,24 @@ def test_times_of_an_earlier_process_count_for_a_few_rounds() -> None:
     assert costs.draft([0], 1) == pytest.approx(0.4)
 
 
+def test_a_prompt_s_pass_is_not_the_time_of_as_many_rows_with_logits() -> None:
+    costs, chain = warm(), drafted(4, 0, draft=0.2, verify=3.0)
+    for _ in range(3):
+        costs.observe([0], [chain])
+    before = costs.verify([0], 5)
+    costs.observe([0], [drafted(0, 0, verify=1.0)], [5])
+    assert costs.verify([0], 5) == pytest.approx(before)
+
+
+def test_a_prompt_shows_what_rows_cost() -> None:
+    """Otherwise the first drafts beside several sequences seem cheap: 1.5 of a pass, not 3."""
+    costs = warm()
+    costs.observe([0], [drafted(0, 0, verify=1.0)])
+    assert costs.verify([0], 11) == pytest.approx(1.5)
+    costs.observe([0], [drafted(0, 0, verify=21.0)], [101])
+    assert 2.0 < costs.verify([0], 11) <= 3.0
+
+
 def with_rows(rows: int, *, draft: float) -> Outcome:
     """Return a round with one draft pass over some rows."""
     found = drafted(1, 1, verify=1.0)
