@@ -17,8 +17,9 @@ from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.forms import FORMS
 from cassandra_spec.native.library import available_isas
 from cassandra_spec.native.linear import NativeLinear
+from tests.marks import slow
 
-MACHINES = (X86, pytest.param(ARM, marks=pytest.mark.slow))
+MACHINES = (slow(X86), slow(ARM))  # each compiles the whole library
 COUNTS = {
     (form, isa, rows): rows / 8.0
     for isa in ("neon", "neonbf16")
