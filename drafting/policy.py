@@ -647,7 +647,8 @@ class _JointPlan:
         if chain:
             return self._prices.verification(self._others()[at] + 1 + rows)
         chains = float(self._chosen.nodes.sum())
-        every = self._prices.verification(chains + self._count * (1.0 + rows))
+        all_rows = np.asarray(chains + self._count * (1 + rows), np.float64)
+        every = self._prices.verification(all_rows)
         return np.asarray(every[0] + (every - every[0]) / self._count)
 
     def _needed(self, at: int, chosen: Plan, verify_tree: float) -> tuple[float, float]:

@@ -19,6 +19,7 @@ struct Quarters {
     static constexpr bool kAddsPairsOfCodes = false;
     template <int R, int N> static constexpr int kTogether = R <= 4 ? 4 : 2;
     template <int R> static constexpr int kWordParts = 1;
+    template <int R> static constexpr bool kHalvesInTurn = false;
 
     // Products take one lane of the inputs.
     static float32x4_t inputs(const float* x) { return vld1q_f32(x); }
