@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,18 @@ def test_the_activity_is_stated_to_the_tool(tmp_path: Path) -> None:
     library = timing.Library.load(tmp_path / "small.lib")
     script = timing.timing_script("a.v", "a", library, 4.6)
     assert f"set_power_activity -input -activity {timing.ACTIVITY} -duty 0.5\nset sums" in script
+
+
+@pytest.mark.skipif(shutil.which("sta") is None, reason="sta is missing")
+def test_cells_whose_power_is_no_number_count_as_none(tmp_path: Path) -> None:
+    powers = "[expr {$cell eq {b} ? {-NaN 0.5 0.25 -NaN} : {2.0 1.0 0.5 3.5}}]"
+    cells = "proc get_cells {all} { return {a b c} }"
+    power = f"proc sta::instance_power {{cell corner}} {{ return {powers} }}"
+    (tmp_path / "sum.tcl").write_text(f"{cells}\n{power}\n{timing._POWER}exit\n")
+    run = ["sta", "-exit", "sum.tcl"]
+    printed = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    found = timing.parse_power(printed, "assumed")
+    assert (found.internal, found.switching, found.leakage) == (4.0, 2.5, 1.25)
 
 
 def figures_of(path: timing.CriticalPath, power: timing.Power) -> synthesis.Figures:
