@@ -363,8 +363,8 @@ class Planner:
     """Rounds after which a plain pass is timed again: ``OFTEN`` for several sequences whose drafts
     gain less than ``LITTLE``. They lose more by a wrong price than by a plain pass."""
     WORTH, LEARNED = 1.1, 16
-    """Expected gain that several sequences need to draft, once ``LEARNED`` rounds with drafts have
-    been timed: the best of many plans with noisy prices is often worse than it seems."""
+    """Expected gain that several sequences need to draft, by chains once ``LEARNED`` rounds with
+    chains were planned: the best of many plans with noisy prices is often worse than it seems."""
 
     def __init__(self, costs: PassCosts) -> None:
         self.costs = costs
