@@ -352,10 +352,14 @@ class Peripheral(wiring.Component):
                 m.d.sync += held.eq(source)
 
     def _counters(self, m: Module, activity: Activity) -> None:
+        """Count what happens; a counter knows it a cycle later than the segments' number."""
         registers = self.registers
-        for name, step in {"cycles": self.busy, **activity.steps}.items():
+        for name, value in {"cycles": self.busy, **activity.steps}.items():
+            step = Signal.like(value, name=f"step_{name}")
             count = Signal(64, name=f"count_{name}")
-            m.d.sync += count.eq(Mux(registers.control_clear, 0, count + step))
+            m.d.sync += [step.eq(value), count.eq(count + step)]
+            with m.If(registers.control_clear):
+                m.d.sync += [step.eq(0), count.eq(0)]
             m.d.comb += [
                 getattr(registers, f"count_{name}_low_value").eq(count[:32]),
                 getattr(registers, f"count_{name}_high_value").eq(count[32:]),

@@ -171,53 +171,59 @@ class RegionReceiver(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        region = Signal(region_layout(self.config))  # words left to come; 0: no region
+        region = Signal(region_layout(self.config))
+        left, ends = Signal.like(region.words), Signal()  # words to come; the next is the last
         dropping, bad, final = Signal(), Signal(), Signal()
         m.d.comb += [
             bad.eq(self.beat.resp[RESPONSE_ERROR]),
-            final.eq(self.beat_valid & (region.words == 1)),
+            final.eq(self.beat_valid & ends),
             self.word.data.eq(self.beat.data),
-            self.word.last.eq((region.words == 1) | bad),
+            self.word.last.eq(ends | bad),
             self.word_valid.eq(self.beat_valid & ~dropping),
             self.dropped.eq(self.beat_valid & dropping),
+            self.fault_valid.eq(self.beat_valid & bad & ~dropping),
+            self.fault.tag.eq(region.tag),
+            self.fault.decode.eq(self.beat.resp[0]),
+            self.fault.address.eq(self._burst(region, left)),
         ]
         with m.If(self.beat_valid):
             m.d.sync += [
-                region.words.eq(region.words - 1),
-                region.address.eq(region.address + 1),
+                left.eq(left - 1),
+                ends.eq(left == 2),
                 dropping.eq((dropping | bad) & ~final),
+                self.pending.eq(~final),
             ]
-        first = self._next_region(m, region, final)
-        self._fault(m, region, first, bad & ~dropping)
+        m.submodules.queue = queue = self._queue(m)
+        head = data.View(region.shape(), queue.r_data)
+        m.d.comb += queue.r_en.eq(queue.r_rdy & (~self.pending | final))
+        with m.If(queue.r_en):
+            m.d.sync += [
+                region.eq(head),
+                left.eq(head.words),
+                ends.eq(head.words == 1),
+                self.pending.eq(1),
+            ]
         return m
 
-    def _next_region(self, m: Module, region: data.View, final: Signal) -> Signal:
-        """Load the next region; return the address of its first word."""
-        layout = region_layout(self.config)
-        m.submodules.queue = queue = fifo.SyncFIFO(width=layout.size, depth=IN_FLIGHT)
-        first = Signal(self.config.address - self.config.word_bits)
+    def _queue(self, m: Module) -> fifo.SyncFIFO:
+        """Return a queue that takes the regions."""
+        queue = fifo.SyncFIFO(width=region_layout(self.config).size, depth=IN_FLIGHT)
         m.d.comb += [
             queue.w_data.eq(self.regions.payload),
             queue.w_en.eq(self.regions.valid & self.regions.ready),
             self.regions.ready.eq(queue.w_rdy),
-            queue.r_en.eq(queue.r_rdy & ((region.words == 0) | final)),
-            self.pending.eq(region.words != 0),
         ]
-        with m.If(queue.r_en):
-            head = data.View(layout, queue.r_data)
-            m.d.sync += [region.eq(head), first.eq(head.address)]
-        return first
+        return queue
 
-    def _fault(self, m: Module, region: data.View, first: Signal, bad: Signal) -> None:
-        """Report the failed burst: it began at the border before this word, or with the region."""
+    def _burst(self, region: data.View, left: Signal) -> Value:
+        """Return the address of the word's burst: the last border before it, or the region's.
+
+        Nothing is added up from word to word, as only a failed burst needs its address.
+        """
         low = (self.config.burst // self.config.bus - 1).bit_length()
-        begins = region.address[low:] == first[low:]
-        m.d.comb += [
-            self.fault_valid.eq(self.beat_valid & bad),
-            self.fault.tag.eq(region.tag),
-            self.fault.decode.eq(self.beat.resp[0]),
-            self.fault.address.eq(Mux(begins, first, region.address[low:] << low)),
-        ]
+        within = region.address[:low]
+        borders = (within + (region.words - left))[low:]
+        return Cat(Mux(borders == 0, within, 0), (region.address[low:] + borders))
 
 
 class Narrow(wiring.Component):
