@@ -29,6 +29,7 @@ from cassandra_spec.toolkit import flags
 from cassandra_spec.toolkit.running import CommandParser, run_command
 from cassandra_spec.toolkit.tables import text_table
 from cassandra_spec.verif.end_to_end.key_values import (
+    QUICK_TOKENS,
     TOKENS,
     KeyValueCheck,
     check_key_values,
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> CommandParser:
     parser = CommandParser(prog="cassandra_spec.verif.end_to_end", description=__doc__)
-    flags.add_switch(parser, "quick", "run one tensor of each kind")
+    flags.add_switch(parser, "quick", "run one tensor of each kind, and shorter replies")
     text = "run only keys and values: encoder and decoder in the loop"
     flags.add_switch(parser, "kv-only", text)
     text = "model: `smollm2`, a GGUF file or a directory"
@@ -159,7 +160,8 @@ def _check_key_values(whole: Source, folder: Path, args: argparse.Namespace) -> 
     pack_model(
         whole, folder, recipe, jobs=args.jobs, cluster=args.cluster, progress=sys.stderr.isatty()
     )
-    checks = check_key_values(folder, args.prompt, max(args.tokens, TOKENS))
+    tokens = QUICK_TOKENS if args.quick else max(args.tokens, TOKENS)
+    checks = check_key_values(folder, args.prompt, tokens)
     table = key_value_table(checks)
     print("\n" + text_table(table.header, table.rows))
     return checks

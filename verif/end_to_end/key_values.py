@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 TOKENS = 64
 """Minimum length of each reply in tokens."""
 
+QUICK_TOKENS = 16
+"""Length of the replies of a short run; with the prompt, they fill a block of ``mx``."""
+
 _GAMMA = 3
 _SEGMENT = 1 << 14  # segment length for which the encoder is built
 
