@@ -17,8 +17,8 @@ SEED ?= 1
 # More arguments for pytest: make test ARGS="tests/house -k layers"
 ARGS ?=
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-# QUICK=1: a part of `make sim` (one layer of each kind) or of `make sanitize`; a short `make fuzz` or
-# `make soc`.
+# QUICK=1: a part of `make sim` (one layer of each kind), `make sanitize` or `make verilog`; a short
+# `make fuzz` or `make soc`.
 QUICK ?=
 quick := $(filter-out 0,$(QUICK))
 # The cocotb suites: the decoder's top and its blocks.
@@ -79,8 +79,9 @@ lint: verilog ## Check style and types, and every exported top with Verilator's 
 	$(PY) -m mypy
 	$(PY) -m cassandra_spec.verif.tools.lint $(BUILD)/rtl
 
-verilog: $(STAMP) ## Write Verilog, file lists and FuseSoC cores of the decoder to build/rtl.
-	$(PY) -m cassandra_spec.commands rtl --tested --out $(BUILD)/rtl
+verilog: $(STAMP) ## Write Verilog, file lists and FuseSoC cores of all tops to build/rtl (QUICK=1: of three).
+	for top in $(if $(quick),"--top decoder" "--top array --lanes 8" "--top encoder-dma --lanes 8",--tested); do \
+		$(PY) -m cassandra_spec.commands rtl $$top --out $(BUILD)/rtl; done
 
 figures: $(STAMP) ## Draw the timing diagrams of docs/hardware/timing again, from the gateware.
 	$(PY) -m cassandra_spec.verif.decoder.diagrams
@@ -110,7 +111,7 @@ native: $(STAMP) ## Compile the native library now instead of at first use (CXX=
 	$(PY) -m cassandra_spec.native
 
 sanitize: $(STAMP) ## Run the native tests with AddressSanitizer and UndefinedBehaviorSanitizer (QUICK=1: a part).
-	$(PY) -m cassandra_spec.native.tools.sanitize $(if $(quick),tests/native -m "not slow" -k "not portable") $(ARGS)
+	$(PY) -m cassandra_spec.native.tools.sanitize $(if $(quick),tests/native -m "not slow" -k "not portable and not processors and not structures and not build and not levels") $(ARGS)
 
 fuzz: $(STAMP) ## Feed mutated files, directories and flags for 100 s and count what happens (QUICK=1: 30 s; ARGS="--seconds 3600").
 	$(PY) -m tests.fuzz $(if $(quick),--seconds 30) $(ARGS)
