@@ -10,7 +10,7 @@ namespace {
 
 struct Half : WholeTiles {
     static constexpr int kParts = 2, kRows = 6, kCodeRows = 4;
-    static constexpr bool kAddsPairsOfCodes = true;
+    static constexpr bool kAddsPairsOfCodes = true, kLooksUpNibbles = true;
     template <int R, int N> static constexpr int kTogether = R == 1 ? 2 * N : 2;
     template <int R> static constexpr int kWordParts = R <= 2 ? 2 : 1;
     template <int R> static constexpr bool kHalvesInTurn = R > 2;
@@ -73,38 +73,66 @@ struct Half : WholeTiles {
         const __m256i high = _mm256_shuffle_epi8(table.high, _mm256_or_si256(nibble, none));
         return _mm256_or_si256(low, _mm256_slli_epi16(high, 8));
     }
-    struct Below {
-        __m256i bias, table;
+    // Tables of a nibble of a code of five bits, by its other bit: of the lower four bits, then of
+    // the upper four. Of codes of four bits, the first.
+    struct Highs {
+        __m256i of[2][2];
     };
-    static Below load_below(int32_t bias) {
-        const auto* table = reinterpret_cast<const __m128i*>(kBelow);
-        return {_mm256_set1_epi8(static_cast<char>(bias)),
-                _mm256_broadcastsi128_si256(_mm_load_si128(table))};
+    static Highs load_highs(const uint8_t (&all)[32]) {
+        Highs highs;
+        for (int other = 0; other < 2; ++other) {
+            alignas(16) uint8_t lower[16], upper[16];
+            for (int i = 0; i < 16; ++i) {
+                lower[i] = all[16 * other + i];
+                upper[i] = all[2 * i + other];
+            }
+            highs.of[0][other] = repeated(lower);
+            highs.of[1][other] = repeated(upper);
+        }
+        return highs;
     }
-    // Less one: an average of two bytes, as high_bytes() takes it, adds one.
-    static B exponents(const uint8_t* p) {
+    static __m256i repeated(const uint8_t (&table)[16]) {
+        return _mm256_broadcastsi128_si256(*reinterpret_cast<const __m128i*>(table));
+    }
+    template <int BITS, int p>
+    static void look_up_nibbles(const Highs& highs, const uint8_t* codes, const uint8_t* others,
+                                B (&result)[2]) {
+        const __m256i both = by_pairs(load(codes)), nibble = _mm256_set1_epi8(15);
+        const __m256i first = _mm256_and_si256(both, nibble);
+        const __m256i second = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
+        result[0] = _mm256_shuffle_epi8(highs.of[0][0], first);
+        if constexpr (BITS == 4) {
+            result[1] = _mm256_shuffle_epi8(highs.of[0][0], second);
+        } else {
+            const __m256i other = by_pairs(load(others));  // bits 7 - p and 3 - p
+            result[0] = _mm256_blendv_epi8(result[0], _mm256_shuffle_epi8(highs.of[0][1], first),
+                                           _mm256_slli_epi16(other, p));
+            result[1] = _mm256_blendv_epi8(_mm256_shuffle_epi8(highs.of[1][0], second),
+                                           _mm256_shuffle_epi8(highs.of[1][1], second),
+                                           _mm256_slli_epi16(other, 4 + p));
+        }
+    }
+    static void group_sums(const uint8_t* p, int sum, B& high, B& offset) {
         const __m128i units = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
-        const __m256i all =
-            _mm256_broadcastsi128_si256(_mm_add_epi8(units, _mm_set1_epi8(kExponentOfUnit - 1)));
+        const __m128i sums = _mm_add_epi8(units, _mm_set1_epi8(static_cast<char>(sum)));
         const __m256i lanes = _mm256_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4,
                                                4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7);
-        return _mm256_shuffle_epi8(all, lanes);
+        const __m256i all = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(sums), lanes);
+        const __m256i halves = _mm256_and_si256(_mm256_srli_epi16(all, 1), _mm256_set1_epi8(0x7F));
+        high = by_pairs(_mm256_min_epu8(_mm256_max_epu8(halves, _mm256_set1_epi8(kLeastHigh)),
+                                        _mm256_set1_epi8(kMostHigh)));
+        offset = _mm256_and_si256(_mm256_slli_epi16(all, 7), words(kOneExponent));
     }
-    static B high_bytes(B codes, const Below& below, B exponents, B low) {
-        const __m256i distance = _mm256_sub_epi8(codes, below.bias);
-        const __m256i magnitude =
-            _mm256_and_si256(_mm256_srli_epi16(_mm256_abs_epi8(distance), 3), _mm256_set1_epi8(15));
-        const __m256i further = _mm256_cmpgt_epi8(_mm256_setzero_si256(), low);  // -1 or 0
-        const __m256i exponent = _mm256_add_epi8(
-            _mm256_sub_epi8(exponents, _mm256_shuffle_epi8(below.table, magnitude)), further);
-        const __m256i sign = _mm256_and_si256(distance, _mm256_set1_epi8(static_cast<char>(0x80)));
-        return _mm256_or_si256(sign, _mm256_avg_epu8(exponent, _mm256_setzero_si256()));
+    static B add_bytes(B a, B b) { return _mm256_add_epi8(a, b); }
+    static B add_words(B a, B b) { return _mm256_add_epi16(a, b); }
+    // Bytes of four features of a lane become those that place_in_line() has.
+    static B by_pairs(B a) {
+        return _mm256_shuffle_epi8(a, _mm256_broadcastsi128_si256(_mm_setr_epi8(
+                                          0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15)));
     }
     static void interleave(B low, B high, B& first, B& second) {
-        const __m256 even = _mm256_castsi256_ps(_mm256_unpacklo_epi8(low, high));  // lanes 0, 1
-        const __m256 odd = _mm256_castsi256_ps(_mm256_unpackhi_epi8(low, high));   // lanes 2, 3
-        first = _mm256_castps_si256(_mm256_shuffle_ps(even, odd, 0x88));
-        second = _mm256_castps_si256(_mm256_shuffle_ps(even, odd, 0xDD));
+        first = _mm256_unpacklo_epi8(low, high);
+        second = _mm256_unpackhi_epi8(low, high);
     }
     static void put(uint8_t* p, B a) { _mm256_store_si256(reinterpret_cast<__m256i*>(p), a); }
     // Negate words where the low 16 bits of the mask have a one.

@@ -82,13 +82,14 @@ namespace CASSANDRA_ISA {
 
 inline size_t scale_bytes(int64_t groups) { return static_cast<size_t>((16 * groups + 63) & ~63); }
 
-// Prefetch lines 8 KB ahead of data + at. Prefetches that a compiler groups, or that are not in
-// address order, slow down reading from memory. So data passes through an instruction that is
+// Prefetch lines some bytes ahead of data + at. Prefetches that a compiler groups, or that are not
+// in address order, slow down reading from memory. So data passes through an instruction that is
 // opaque to the compiler, which keeps loads from it before or after.
-template <int kLines> CASSANDRA_INLINE void prefetch_lines(const uint8_t*& data, int64_t at = 0) {
+template <int kLines, int kAhead = 8192>
+CASSANDRA_INLINE void prefetch_lines(const uint8_t*& data, int64_t at = 0) {
     CASSANDRA_UNROLL
     for (int line = 0; line < kLines; ++line)
-        __builtin_prefetch(data + at + 8192 + 64 * line, 0, 3);
+        __builtin_prefetch(data + at + kAhead + 64 * line, 0, 3);
     __asm__ volatile("" : "+r"(data));
 }
 
@@ -104,6 +105,7 @@ struct WholeTiles {
     static constexpr bool kMultipliesWords = false;   // without a conversion to floats
     static constexpr bool kMultipliesPairs = false;   // of outputs by pairs of rows
     static constexpr bool kLooksUpBytes = false;      // so a vector has the places of two words
+    static constexpr bool kLooksUpNibbles = false;    // of 16 at a time, not of 32 (planes)
     template <int R, int N> static constexpr int kTogether = N;  // parts that share loads of input
     template <int R> static constexpr int kWordParts = 1;        // the same, of words
     template <int R> static constexpr bool kHalvesInTurn = false;  // even words, then odd ones

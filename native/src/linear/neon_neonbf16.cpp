@@ -75,33 +75,36 @@ struct Quarters {
         const uint8x16x2_t found = octets(table, places);
         return vreinterpretq_u16_u8(vtrn2q_u8(found.val[0], found.val[1]));
     }
-    using Below = uint8x16x2_t;  // of 32 codes
-    static Below load_below(int32_t bias) {
-        uint8_t table[32];
-        below_by_code(bias, table);
-        return {{vld1q_u8(table), vld1q_u8(table + 16)}};
+    using Highs = uint8x16x2_t;  // of 32 codes
+    static Highs load_highs(const uint8_t (&all)[32]) {
+        return {{vld1q_u8(all), vld1q_u8(all + 16)}};
     }
-    static B exponents(const uint8_t* p) {
+    template <int shift> static B look_up_codes(const Highs& highs, B codes) {
+        const uint8x16_t places = vshrq_n_u8(vreinterpretq_u8_u16(codes), shift);
+        return vreinterpretq_u16_u8(vqtbl2q_u8(highs, places));
+    }
+    static void group_sums(const uint8_t* p, int sum, B& high, B& offset) {
         uint32_t octets;
         std::memcpy(&octets, p, sizeof octets);
         const uint8x16_t lanes = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
         const uint8x16_t units = vqtbl1q_u8(vreinterpretq_u8_u32(vdupq_n_u32(octets)), lanes);
-        return vreinterpretq_u16_u8(vaddq_u8(units, vdupq_n_u8(kExponentOfUnit)));
+        const uint8x16_t sums = vaddq_u8(units, vdupq_n_u8(static_cast<uint8_t>(sum)));
+        const uint8x16_t least = vmaxq_u8(vshrq_n_u8(sums, 1), vdupq_n_u8(kLeastHigh));
+        high = by_pairs(vreinterpretq_u16_u8(vminq_u8(least, vdupq_n_u8(kMostHigh))));
+        offset = vandq_u16(vshlq_n_u16(vreinterpretq_u16_u8(sums), 7), words(kOneExponent));
     }
-    static B high_bytes(B codes, const Below& below, B exponents, B low) {
-        const uint8x16_t all = vreinterpretq_u8_u16(codes);
-        const uint8x16_t distance = vqtbl2q_u8(below, vshrq_n_u8(all, 3));
-        const uint8x16_t exponent = vsubq_u8(vreinterpretq_u8_u16(exponents), distance);
-        const int8x16_t nearer =  // minus one where the low byte says so
-            vsraq_n_s8(vreinterpretq_s8_u8(exponent), vreinterpretq_s8_u16(low), 7);
-        return vreinterpretq_u16_u8(vsriq_n_u8(vmvnq_u8(all), vreinterpretq_u8_s8(nearer), 1));
+    static B add_bytes(B a, B b) {
+        return vreinterpretq_u16_u8(vaddq_u8(vreinterpretq_u8_u16(a), vreinterpretq_u8_u16(b)));
+    }
+    static B add_words(B a, B b) { return vaddq_u16(a, b); }
+    static B by_pairs(B a) {
+        const uint8x16_t order = {0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15};
+        return vreinterpretq_u16_u8(vqtbl1q_u8(vreinterpretq_u8_u16(a), order));
     }
     static void interleave(B low, B high, B& first, B& second) {
         const uint8x16_t lows = vreinterpretq_u8_u16(low), highs = vreinterpretq_u8_u16(high);
-        const B even = vreinterpretq_u16_u8(vtrn1q_u8(lows, highs));
-        const B odd = vreinterpretq_u16_u8(vtrn2q_u8(lows, highs));
-        first = vtrn1q_u16(even, odd);
-        second = vtrn2q_u16(even, odd);
+        first = vreinterpretq_u16_u8(vzip1q_u8(lows, highs));
+        second = vreinterpretq_u16_u8(vzip2q_u8(lows, highs));
     }
     static void put(uint8_t* p, B a) { vst1q_u8(p, vreinterpretq_u8_u16(a)); }
     // Negate words where the low eight bits of the mask have a one.

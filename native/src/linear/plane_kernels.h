@@ -8,6 +8,9 @@
 namespace cassandra {
 namespace CASSANDRA_ISA {
 
+// Bytes that are prefetched ahead: four blocks of two tiles. Expanding takes longer than reading.
+constexpr int kCodesAhead = 2560, kRestAhead = 4096;
+
 // Lines of Form::bf16 that were just written: nothing to prefetch.
 template <class V> struct Lines : Bf16<V> {
     static constexpr bool kPrefetched = false;
@@ -19,7 +22,7 @@ template <class V, int BITS, int N> class Expander {
     static constexpr int kBytes = 1024 * N;  // of a block as Form::bf16
 
     Expander(const LinearJob& job, const uint8_t* data)
-        : group_(job.group), below_(V::load_below(job.bias)), units_(data) {
+        : group_(job.group), highs_(V::load_highs(kHighs.all)), units_(data) {
         const int64_t tile = (data - job.tile) / job.tile_bytes;
         rest_ = job.rest + tile * job.rest_bytes;
         patches_ = job.patches + job.patch_starts[tile / 2];
@@ -31,17 +34,20 @@ template <class V, int BITS, int N> class Expander {
 
     // Write the next block to a room.
     CASSANDRA_INLINE void next(uint8_t* room) {
-        typename V::B exponents[N * V::kParts];
+        Groups groups;
         CASSANDRA_UNROLL
-        for (int part = 0; part < N * V::kParts; ++part)
-            exponents[part] =
-                V::exponents(units_ + 64 * (part / V::kParts) + kLanes<V> * (part % V::kParts));
-        expand<0>(room, exponents);
-        expand<1>(room, exponents);
-        expand<2>(room, exponents);
-        expand<3>(room, exponents);
-        codes_ += N * Codes::kBytes;
-        rest_ += N * 512;
+        for (int part = 0; part < N * V::kParts; ++part) {
+            const int own = 64 * (part / V::kParts) + kLanes<V> * (part % V::kParts);
+            V::group_sums(units_ + own, group_sum(BITS, 0), groups.highs[part],
+                          groups.offsets[part]);
+        }
+        const uint8_t *codes = codes_, *rest = rest_;  // members are loaded after each store
+        expand<0>(room, groups, codes, rest);
+        expand<1>(room, groups, codes, rest);
+        expand<2>(room, groups, codes, rest);
+        expand<3>(room, groups, codes, rest);
+        codes_ = codes + N * Codes::kBytes;
+        rest_ = rest + N * 512;
         features_ += 32;
         if ((features_ & (group_ - 1)) == 0)  // a group, and a line of four groups' units, ends
             units_ += (features_ & (4 * group_ - 1)) == 0 ? 64 * N - 48 : 16;
@@ -50,43 +56,64 @@ template <class V, int BITS, int N> class Expander {
 
   private:
     using Codes = Draft<V, 1, N, 1, BITS>;
+    static constexpr HighsOfCodes kHighs = highs_of_codes(BITS);
+
+    struct Groups {  // of a block, by part
+        typename V::B highs[N * V::kParts], offsets[N * V::kParts];
+    };
 
     // Write features 8 p to 8 p + 7.
     template <int p>
-    CASSANDRA_INLINE void expand(uint8_t* room, const typename V::B (&exponents)[N * V::kParts]) {
-        prefetch_lines<N>(codes_, 64 * N * p);
-        if (BITS == 5 && p == 3) prefetch_lines<N>(codes_, 256 * N);
-        prefetch_lines<2 * N>(rest_, 128 * N * p);
+    CASSANDRA_INLINE void expand(uint8_t* room, const Groups& groups, const uint8_t*& codes,
+                                 const uint8_t*& rest) {
+        prefetch_lines<N, kCodesAhead>(codes, 64 * N * p);
+        if (BITS == 5 && p == 3) prefetch_lines<N, kCodesAhead>(codes, 256 * N);
+        prefetch_lines<2 * N, kRestAhead>(rest, 128 * N * p);
         CASSANDRA_UNROLL
         for (int part = 0; part < N * V::kParts; ++part) {
-            typename V::B codes[2], words[2];
+            typename V::B highs[2], words[2];
             const int own = kPartBytes<V> * part;
-            Codes::template split<p>(codes_ + own, codes[0], codes[1]);
+            look_up<p>(codes + own, highs);
             CASSANDRA_UNROLL
             for (int half = 0; half < 2; ++half) {
-                const typename V::B low = V::load(rest_ + 64 * N * (2 * p + half) + own);
-                const typename V::B high = V::high_bytes(codes[half], below_, exponents[part], low);
-                V::interleave(low, high, words[0], words[1]);
+                const typename V::B low = V::load(rest + 64 * N * (2 * p + half) + own);
+                V::interleave(low, V::add_bytes(highs[half], groups.highs[part]), words[0],
+                              words[1]);
                 uint8_t* const to = room + 64 * N * (4 * p + 2 * half) + own;
-                V::put(to, words[0]);
-                V::put(to + 64 * N, words[1]);
+                V::put(to, V::add_words(words[0], groups.offsets[part]));
+                V::put(to + 64 * N, V::add_words(words[1], groups.offsets[part]));
             }
+        }
+    }
+
+    // Look up the bytes of the codes of two vectors.
+    template <int p>
+    CASSANDRA_INLINE void look_up(const uint8_t* codes, typename V::B (&highs)[2]) const {
+        if constexpr (V::kLooksUpNibbles) {
+            V::template look_up_nibbles<BITS, p>(highs_, codes + 64 * N * p, codes + 256 * N,
+                                                 highs);
+        } else {
+            Codes::template split<p>(codes, highs[0], highs[1]);
+            for (auto& each : highs)
+                each = V::by_pairs(V::template look_up_codes<8 - BITS>(highs_, each));
         }
     }
 
     CASSANDRA_INLINE void patch(uint8_t* room) {
-        int place = 0;
-        for (int left = *counts_++; left > 0; left -= kPatchRun, patches_ += 2 * kPatchRun) {
+        const uint8_t* patches = patches_;
+        for (int left = *counts_++; left > 0; --left, patches += 2 * N) {
             CASSANDRA_UNROLL
-            for (int i = 0; i < kPatchRun; ++i) {
-                place += patches_[2 * i];  // stays inside, whatever memory has
-                room[2 * (place & (512 * N - 1)) + 1] = patches_[2 * i + 1];
+            for (int part = 0; part < N; ++part) {
+                uint16_t patch;
+                std::memcpy(&patch, patches + 2 * part, sizeof patch);
+                room[2 * (kPatchedWords * part + patched_place(patch)) + 1] ^= patched_bits(patch);
             }
         }
+        patches_ = patches;
     }
 
     const int64_t group_;
-    const typename V::Below below_;
+    const typename V::Highs highs_;
     const uint8_t *units_, *codes_, *rest_, *patches_;
     const uint16_t* counts_;
     int64_t features_ = 0;

@@ -12,6 +12,7 @@ namespace cassandra {
 namespace {
 
 constexpr double kMostPatches = 0.125;  // of the values; with more, Form::bf16 reads fewer bytes
+constexpr size_t kPatch = sizeof(uint16_t);
 
 // One or two tiles whose lines alternate, with their draft.
 class Pair {
@@ -21,14 +22,23 @@ class Pair {
 
     size_t count() const { return tiles_.size(); }
     bool holds(int64_t row, int64_t k) const { return row < rows_ && k < draft_.features; }
-    uint8_t predicted(int64_t row, int64_t k, uint8_t low) const {
-        const uint8_t* tile = tiles_[static_cast<size_t>(row / kTile)].data();
-        const int lane = static_cast<int>(row % kTile);
-        const int code = code_at(draft_, tile, k, lane) << (draft_.form == Form::draft5 ? 3 : 4);
-        return predicted_byte(code, draft_.bias(), tile[16 * (k / draft_.group) + lane], low);
+    uint8_t low_of(int64_t row, int64_t k, uint16_t value) const {
+        return stored_low(bits(), unit(row, k), value);
+    }
+    uint16_t predicted(int64_t row, int64_t k, uint8_t low) const {
+        const int code = code_at(draft_, tile(row), k, static_cast<int>(row % kTile));
+        return predicted_word(bits(), code, unit(row, k), low);
     }
 
   private:
+    int bits() const { return draft_.form == Form::draft5 ? 5 : 4; }
+    const uint8_t* tile(int64_t row) const {
+        return tiles_[static_cast<size_t>(row / kTile)].data();
+    }
+    uint8_t unit(int64_t row, int64_t k) const {
+        return tile(row)[16 * (k / draft_.group) + row % kTile];
+    }
+
     const LinearLayout& draft_;
     std::vector<std::vector<uint8_t>> tiles_;
     int64_t rows_;
@@ -36,7 +46,14 @@ class Pair {
 
 // Return the place of a low byte among the lines of a pair.
 int64_t low_place(int64_t count, int64_t row, int64_t k) {
-    return 64 * (count * (k / 4) + row / kTile) + 4 * (row % kTile) + k % 4;
+    return 64 * (count * (k / 4) + row / kTile) +
+           place_in_line(static_cast<int>(row % kTile), static_cast<int>(k % 4));
+}
+
+// Return row and feature of a part's word in a block that begins with feature 0.
+std::pair<int64_t, int64_t> of_word(int64_t count, int64_t part, int64_t place) {
+    const int64_t word = kPatchedWords * part + place;
+    return {word / 32 % count * kTile + word % 32 / 2, word / (32 * count) * 2 + word % 2};
 }
 
 // Patches of one thread, in the order of reading.
@@ -47,71 +64,60 @@ class Patches {
     size_t patched = 0;
 
     void mark() { index.starts.push_back(static_cast<int64_t>(bytes.size())); }
-    void begin_block() {
-        index.counts.push_back(0);
-        last_ = 0;
+    void add(const std::vector<std::vector<uint16_t>>& parts) {  // of a block
+        size_t rounds = 0;
+        for (const auto& patches : parts) {
+            rounds = std::max(rounds, patches.size());
+            patched += patches.size();
+        }
+        for (size_t round = 0; round < rounds; ++round)
+            for (const auto& patches : parts) {
+                const uint16_t patch = round < patches.size() ? patches[round] : 0;
+                bytes.push_back(static_cast<uint8_t>(patch));
+                bytes.push_back(static_cast<uint8_t>(patch >> 8));
+            }
+        index.counts.push_back(static_cast<uint16_t>(rounds));
     }
-    // Patch the word at a place of the block; `between` returns the high bytes before it.
-    template <class Between> void add(int place, uint8_t high, Between between) {
-        while (place - last_ > kFarthest) put(last_ + kFarthest, between(last_ + kFarthest));
-        put(place, high);
-        ++patched;
-    }
-
-    void end_block() {
-        while (index.counts.back() % kPatchRun) put(last_, bytes.back());
-    }
-
-  private:
-    void put(int place, uint8_t high) {
-        bytes.push_back(static_cast<uint8_t>(place - last_));
-        bytes.push_back(high);
-        last_ = place;
-        ++index.counts.back();
-    }
-
-    int last_ = 0;
 };
 
 // Write the low bytes of a pair's 32 features from `first` on, and the patches of the others.
-void pack_block(const Pair& pair, const uint16_t* values, int64_t in, int64_t first, uint8_t* plane,
+// Return false if a sign is not that of the draft.
+bool pack_block(const Pair& pair, const uint16_t* values, int64_t in, int64_t first, uint8_t* plane,
                 Patches& patches) {
+    std::vector<std::vector<uint16_t>> parts(pair.count());
     const auto count = static_cast<int64_t>(pair.count());
-    const auto each = [&](int64_t place, auto take) {  // in the order of words of Form::bf16
-        const int64_t row = place / 32 % count * kTile + place % 32 / 2;
-        const int64_t k = first + place / (32 * count) * 2 + place % 2;
-        const uint16_t value = pair.holds(row, k) ? values[row * in + k] : 0;
-        return take(row, k, value);
-    };
-    const auto high = [&](int64_t place) {
-        return each(place, [&](int64_t row, int64_t k, uint16_t value) {
-            return pair.holds(row, k) ? static_cast<uint8_t>(value >> 8)
-                                      : pair.predicted(row, k, 0);
-        });
-    };
-    patches.begin_block();
-    for (int place = 0; place < 512 * count; ++place)
-        each(place, [&](int64_t row, int64_t k, uint16_t value) {
-            const auto low = static_cast<uint8_t>(value);
+    for (int64_t part = 0; part < count; ++part)
+        for (int64_t place = 0; place < kPatchedWords; ++place) {
+            const auto [row, inside] = of_word(count, part, place);
+            const int64_t k = first + inside;
+            if (!pair.holds(row, k)) continue;
+            const uint16_t value = values[row * in + k];
+            const uint8_t low = pair.low_of(row, k, value);
             plane[low_place(count, row, k)] = low;
-            if (pair.holds(row, k) && pair.predicted(row, k, low) != value >> 8)
-                patches.add(place, static_cast<uint8_t>(value >> 8), high);
-        });
-    patches.end_block();
+            const int change = (pair.predicted(row, k, low) ^ value) >> 8;
+            if (change & 0x80) return false;
+            if (change)
+                parts[static_cast<size_t>(part)].push_back(
+                    patch_of(static_cast<int>(place), static_cast<uint8_t>(change)));
+        }
+    patches.add(parts);
+    return true;
 }
 
 }  // namespace
 
-// Pack the rest of the values, whose draft is given; return false if there are too many patches.
+// Pack the rest of the values, whose draft is given; return false if they do not fit.
 bool Linear::add_rest(const uint16_t* values, const Linear& draft, Streams& streams) {
     const int64_t in = layout_.features, stored = layout_.stored_features();
-    const size_t limit = static_cast<size_t>(kMostPatches * static_cast<double>(out_ * in));
+    const size_t limit =
+        kPatch * static_cast<size_t>(kMostPatches * static_cast<double>(out_ * in));
     std::vector<Patches> patches(static_cast<size_t>(threads()));
     std::vector<std::vector<uint8_t>> planes(patches.size());
-    std::atomic<bool> done{true};
+    std::atomic<bool> done{true}, fits{true};
     Pool(threads(), false).run([&](int thread) {
         const bool own_done = attempt([&] {
             const auto place = static_cast<size_t>(thread);
+            bool good = true;
             std::vector<uint8_t>& plane = planes[place];
             plane.resize(tile_bytes(thread));
             uint8_t* to = plane.data();
@@ -121,22 +127,25 @@ bool Linear::add_rest(const uint16_t* values, const Linear& draft, Streams& stre
                 std::vector<std::vector<uint8_t>> tiles;
                 for (int64_t i = 0; i < count; ++i) tiles.push_back(draft.tile(tile + i));
                 const Pair pair(draft.layout_, std::move(tiles), out_ - row);
-                for (int64_t k = 0; k < stored; k += 32)
-                    pack_block(pair, values + row * in, in, k, to, patches[place]);
+                for (int64_t k = 0; k < stored && good; k += 32)
+                    good = pack_block(pair, values + row * in, in, k, to, patches[place]);
                 to += static_cast<size_t>(count) * tile_bytes_;
                 tile += count;
-                if (patches[place].patched > limit) break;
+                if (!good || patches[place].bytes.size() > limit) break;
             }
             patches[place].mark();
+            if (!good) fits = false;
         });
         if (!own_done) done = false;
     });
     if (!done) throw std::bad_alloc();
+    size_t bytes = 0;
     for (Patches& each : patches) {
+        bytes += each.bytes.size();
         patched_ += each.patched;
         patches_.push_back(std::move(each.index));
     }
-    if (patched_ > limit) return false;
+    if (!fits || bytes > limit) return false;
     for (int thread = 0; thread < threads(); ++thread) {
         const auto place = static_cast<size_t>(thread);
         uint8_t* part = streams.reserve(thread, part_bytes(thread));
@@ -160,25 +169,21 @@ void Linear::patch_row(int64_t index, uint16_t* result) const {
     const Pair pair(draft_->layout_, std::move(tiles), out_ - kTile * start);
     const uint8_t* plane = part(thread) + static_cast<size_t>(start - first) * tile_bytes_;
     for (int64_t k = 0; k < layout_.features; ++k) {
-        const uint8_t low = plane[low_place(count, row, k)];
-        result[k] = static_cast<uint16_t>(pair.predicted(row, k, low) << 8 | low);
+        result[k] = pair.predicted(row, k, plane[low_place(count, row, k)]);
     }
     const PatchIndex& index_of = patches_of(thread);
     const int64_t blocks = layout_.stored_features() / 32;
     const uint8_t* patch =
         part(thread) + tile_bytes(thread) + index_of.starts[static_cast<size_t>(number)];
-    for (int64_t block = 0; block < blocks; ++block) {
-        const int64_t first_k = 32 * block;
-        int64_t place = 0;
-        for (int left = index_of.counts[static_cast<size_t>(number * blocks + block)]; left;
-             --left, patch += 2) {
-            place = (place + patch[0]) & (512 * count - 1);
-            const int64_t k = first_k + place / (32 * count) * 2 + place % 2;
-            if (place / 32 % count * kTile + place % 32 / 2 != row || k >= layout_.features)
-                continue;
-            result[k] = static_cast<uint16_t>(patch[1] << 8 | (result[k] & 255));
-        }
-    }
+    for (int64_t block = 0; block < blocks; ++block)
+        for (int left = index_of.counts[static_cast<size_t>(number * blocks + block)]; left; --left)
+            for (int64_t part = 0; part < count; ++part, patch += kPatch) {
+                const auto each = static_cast<uint16_t>(patch[0] | patch[1] << 8);
+                const auto [of_row, inside] = of_word(count, part, patched_place(each));
+                const int64_t k = 32 * block + inside;
+                if (of_row == row && k < layout_.features)
+                    result[k] = static_cast<uint16_t>(result[k] ^ patched_bits(each) << 8);
+            }
 }
 
 }  // namespace cassandra

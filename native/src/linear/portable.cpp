@@ -1,5 +1,7 @@
 // Linear kernels for any processor, with the compiler's portable vectors. They define the results
 // of the other kernels.
+#include <algorithm>
+
 #include "linear/every_form.h"
 
 namespace cassandra {
@@ -113,35 +115,56 @@ struct Vectors : WholeTiles {
         });
     }
     using Octets = uint8_t __attribute__((vector_size(16)));
-    using Below = int32_t;  // the bias of the codes
-    static Below load_below(int32_t bias) { return bias; }
-    // Return the exponent that belongs to a byte of units in all bytes of its lane.
-    static B exponents(const uint8_t* p) {
+    using Highs = const uint8_t*;  // of 32 codes
+    static Highs load_highs(const uint8_t (&all)[32]) { return all; }
+    template <int shift> static B look_up_codes(Highs highs, const B& codes) {
         return each<B>([&](int i) {
+            Octets places = as<Octets>(codes.part[i]) >> shift;
+            for (int j = 0; j < 16; ++j) places[j] = highs[places[j]];
+            return as<Bits>(places);
+        });
+    }
+    // Return halves and last bits of the sums, in all bytes and words of their lanes.
+    static void group_sums(const uint8_t* p, int sum, B& high, B& offset) {
+        for (int i = 0; i < 4; ++i) {
             const uint8_t* q = p + 4 * i;
-            return ((Bits{q[0], q[1], q[2], q[3]} + kExponentOfUnit) & 255) * 0x01010101U;
-        });
+            const Bits sums = (Bits{q[0], q[1], q[2], q[3]} + static_cast<uint32_t>(sum)) & 255;
+            Bits halves = sums >> 1;
+            for (int j = 0; j < 4; ++j)
+                halves[j] =
+                    std::min<uint32_t>(std::max<uint32_t>(halves[j], kLeastHigh), kMostHigh);
+            high.part[i] = halves * 0x01010101U;
+            offset.part[i] = (sums & 1) * (kOneExponent * 0x00010001U);
+        }
+        high = by_pairs(high);
     }
-    // Return the bytes predicted_byte() of linear/planes.h.
-    static B high_bytes(const B& codes, Below bias, const B& exponents, const B& low) {
+    static B add_bytes(const B& a, const B& b) {
+        return each<B>(
+            [&](int i) { return as<Bits>(as<Octets>(a.part[i]) + as<Octets>(b.part[i])); });
+    }
+    static B add_words(const B& a, const B& b) {
+        return each<B>(
+            [&](int i) { return as<Bits>(as<Halves>(a.part[i]) + as<Halves>(b.part[i])); });
+    }
+    // Bytes of four features of a lane become those that place_in_line() has.
+    static B by_pairs(const B& a) {
         return each<B>([&](int i) {
-            typedef int8_t Signed __attribute__((vector_size(16)));
-            const Octets distance = as<Octets>(codes.part[i]) - static_cast<uint8_t>(bias);
-            const Octets sign = as<Octets>(as<Signed>(distance) < 0);
-            Octets below = ((distance ^ sign) - sign) >> 3;
-            for (int j = 0; j < 16; ++j) below[j] = kBelow[below[j]];
-            const Octets further = as<Octets>(low.part[i]) >> 7;
-            const Octets exponent = as<Octets>(exponents.part[i]) - below - further;
-            return as<Bits>((sign & 0x80) | (exponent >> 1));
+            const auto from = as<Octets>(a.part[i]);
+            Octets to;
+            for (int j = 0; j < 16; ++j) to[place_in_line(j / 4, j % 4)] = from[j];
+            return as<Bits>(to);
         });
     }
-    // Join low and high bytes to the first two and the last two words of a lane.
     static void interleave(const B& low, const B& high, B& first, B& second) {
         for (int i = 0; i < 4; ++i) {
-            const Bits even = (low.part[i] & 0x00FF00FFU) | (high.part[i] & 0x00FF00FFU) << 8;
-            const Bits odd = (low.part[i] >> 8 & 0x00FF00FFU) | (high.part[i] & 0xFF00FF00U);
-            first.part[i] = (even & 0xFFFFU) | odd << 16;
-            second.part[i] = even >> 16 | (odd & 0xFFFF0000U);
+            const auto lows = as<Octets>(low.part[i]), highs = as<Octets>(high.part[i]);
+            Octets words[2];
+            for (int j = 0; j < 16; ++j) {
+                words[j / 8][j % 8 * 2] = lows[j];
+                words[j / 8][j % 8 * 2 + 1] = highs[j];
+            }
+            first.part[i] = as<Bits>(words[0]);
+            second.part[i] = as<Bits>(words[1]);
         }
     }
     static void put(uint8_t* p, const B& a) { std::memcpy(p, &a, 64); }

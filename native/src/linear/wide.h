@@ -49,35 +49,38 @@ struct Wide : WholeTiles {
     // Both halves of a table are equal, so bit 4 of a place is ignored.
     static Table load_table(const uint16_t* table) { return _mm512_loadu_si512(table); }
     static B lookup(Table table, B places) { return _mm512_permutexvar_epi16(places, table); }
-    using Below = __m512i;  // of 32 codes, twice
-    static Below load_below(int32_t bias) {
-        uint8_t table[32];
-        below_by_code(bias, table);
-        return _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(table)));
+    using Highs = __m512i;  // of 32 codes, twice
+    static Highs load_highs(const uint8_t (&all)[32]) {
+        return _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(all)));
     }
-    static B exponents(const uint8_t* p) {
+    // Upper bits of an index are of the next code: of 5 bits, both halves of the table are equal.
+    template <int shift> static B look_up_codes(const Highs& highs, B codes) {
+        B places = _mm512_srli_epi16(codes, shift);
+        if constexpr (shift == 4) places = _mm512_and_si512(places, _mm512_set1_epi8(15));
+        return _mm512_permutexvar_epi8(places, highs);
+    }
+    static void group_sums(const uint8_t* p, int sum, B& high, B& offset) {
         const __m128i units = _mm_load_si128(reinterpret_cast<const __m128i*>(p));
         const __m512i lanes =
             _mm512_set_epi32(0x0F0F0F0F, 0x0E0E0E0E, 0x0D0D0D0D, 0x0C0C0C0C, 0x0B0B0B0B, 0x0A0A0A0A,
                              0x09090909, 0x08080808, 0x07070707, 0x06060606, 0x05050505, 0x04040404,
                              0x03030303, 0x02020202, 0x01010101, 0);
-        const __m128i all = _mm_add_epi8(units, _mm_set1_epi8(kExponentOfUnit));
-        return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(all), lanes);
+        const __m128i sums = _mm_add_epi8(units, _mm_set1_epi8(static_cast<char>(sum)));
+        const B all = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(sums), lanes);
+        const B halves = _mm512_and_si512(_mm512_srli_epi16(all, 1), _mm512_set1_epi8(0x7F));
+        high = by_pairs(_mm512_min_epu8(_mm512_max_epu8(halves, _mm512_set1_epi8(kLeastHigh)),
+                                        _mm512_set1_epi8(kMostHigh)));
+        offset = _mm512_and_si512(_mm512_slli_epi16(all, 7), words(kOneExponent));
     }
-    // Bit 5 of an index is of the next code, and both halves of the table are equal.
-    static B high_bytes(B codes, const Below& below, B exponents, B low) {
-        const B distance = _mm512_permutexvar_epi8(_mm512_srli_epi16(codes, 3), below);
-        B exponent = _mm512_sub_epi8(exponents, distance);
-        exponent =
-            _mm512_mask_sub_epi8(exponent, _mm512_movepi8_mask(low), exponent, _mm512_set1_epi8(1));
-        const B sign = _mm512_set1_epi8(static_cast<char>(0x80));  // of negative ones: not of codes
-        return _mm512_ternarylogic_epi32(codes, sign, _mm512_srli_epi16(exponent, 1), 0x2E);
+    static B add_bytes(B a, B b) { return _mm512_add_epi8(a, b); }
+    static B add_words(B a, B b) { return _mm512_add_epi16(a, b); }
+    static B by_pairs(B a) {
+        return _mm512_shuffle_epi8(a, _mm512_broadcast_i32x4(_mm_setr_epi8(
+                                          0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15)));
     }
     static void interleave(B low, B high, B& first, B& second) {
-        const __m512 even = _mm512_castsi512_ps(_mm512_unpacklo_epi8(low, high));
-        const __m512 odd = _mm512_castsi512_ps(_mm512_unpackhi_epi8(low, high));
-        first = _mm512_castps_si512(_mm512_shuffle_ps(even, odd, 0x88));
-        second = _mm512_castps_si512(_mm512_shuffle_ps(even, odd, 0xDD));
+        first = _mm512_unpacklo_epi8(low, high);
+        second = _mm512_unpackhi_epi8(low, high);
     }
     static void put(uint8_t* p, B a) { _mm512_store_si512(p, a); }
     static B negate(B a, uint32_t mask) {
