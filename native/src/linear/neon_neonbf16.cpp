@@ -15,7 +15,7 @@ namespace {
 
 struct Quarters {
     static constexpr int kParts = 4, kRows = 8, kCodeRows = 8;
-    static constexpr bool kLooksUpBytes = true;
+    static constexpr bool kLooksUpBytes = true, kLooksUpNibbles = false;
     static constexpr bool kAddsPairsOfCodes = false;
     template <int R, int N> static constexpr int kTogether = R <= 4 ? 4 : 2;
     template <int R> static constexpr int kWordParts = 1;
