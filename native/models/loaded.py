@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,34 @@ _NOTHING = np.zeros(0, np.uint16)
 
 CONTEXT = 32768
 """Default maximum positions of a sequence, even if the model supports more."""
+
+
+Shapes = Mapping[int, tuple[int, int]]
+"""Outputs and inputs by matrix: a tensor's rows are those of its matrices, one after another."""
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+class Decoded(NamedTuple):
+    """The values of a tensor's matrices, flat; empty where the engine has none in memory."""
+
+    tensor: Tensor
+    target: Patterns
+    draft: Patterns
+
+
+def one_ahead(make: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
+    """Yield ``make(item)`` for each item; a thread makes the next one meanwhile."""
+    with ThreadPoolExecutor(1) as pool:
+        before: Future[Made] | None = None
+        for item in items:
+            making = pool.submit(make, item)
+            if before is not None:
+                yield before.result()
+            before = making
+        if before is not None:
+            yield before.result()
 
 
 class LoadedModel:
@@ -188,14 +217,23 @@ class LoadedModel:
 
     def _fill_layers(self, tensors: Callable[[str], Tensor | None]) -> None:
         config = self.config
+        matrices = [
+            (layer, name, {LINEAR.index(part): config.shapes[part] for part in parts})
+            for layer in range(config.layers)
+            for name, parts in config.stored.items()
+        ]
+
+        def decode(matrix: tuple[int, str, Shapes]) -> Decoded:
+            layer, name, shapes = matrix
+            full = _of_layer(layer, name)
+            return self._decode(full, _required(tensors, full), shapes)
+
+        decoded = map(decode, matrices) if self._stream else one_ahead(decode, matrices)
+        for (layer, name, shapes), values in zip(matrices, decoded, strict=True):
+            self._set_matrices(layer, _of_layer(layer, name), values, shapes)
         for layer in range(config.layers):
-            prefix = f"model.layers.{layer}."
-            for name, parts in config.stored.items():
-                full = f"{prefix}{name}"
-                shapes = {LINEAR.index(part): config.shapes[part] for part in parts}
-                self._set_matrices(layer, full, _required(tensors, full), shapes)
             for name, vector in config.vectors.items():
-                full = f"{prefix}{name}"
+                full = _of_layer(layer, name)
                 tensor = _required(tensors, full)
                 self._set_vector(layer, vector, full, tensor, config.vector_size(name))
 
@@ -205,34 +243,43 @@ class LoadedModel:
             config.layers, 0, FINAL_NORM, _required(tensors, FINAL_NORM), config.hidden
         )
         name = EMBEDDING if config.tied else HEAD
-        tensor = _required(tensors, name)
-        self._set_matrices(config.layers, name, tensor, {0: (config.vocabulary, config.hidden)})
+        shapes = {0: (config.vocabulary, config.hidden)}
+        values = self._decode(name, _required(tensors, name), shapes)
+        self._set_matrices(config.layers, name, values, shapes)
 
-    def _set_matrices(
-        self, layer: int, name: str, tensor: Tensor, shapes: Mapping[int, tuple[int, int]]
-    ) -> None:
-        """Load the rows of a tensor into its matrices, one after another."""
-        format = tensor.format if isinstance(tensor, Packed) else None
+    def _decode(self, name: str, tensor: Tensor, shapes: Shapes) -> Decoded:
+        """Decode target and draft of a tensor, as far as the engine holds them."""
         size = sum(rows * columns for rows, columns in shapes.values())
+        if not isinstance(tensor, Packed):
+            return Decoded(tensor, _sized(name, self._target(tensor), size), _NOTHING)
+        planes = self._form(tensor, shapes)[0] == "planes" and not self._stream
+        drafts = self.has_draft or planes
+        return Decoded(
+            tensor,
+            _NOTHING if self._stream else _sized(name, self._target(tensor), size),
+            self._codec.decode_draft(tensor).reshape(-1) if drafts else _NOTHING,
+        )
+
+    def _form(self, tensor: Tensor, shapes: Shapes) -> tuple[str, int]:
+        format = tensor.format if isinstance(tensor, Packed) else None
+        return target_form(format, self._target_form, _columns(shapes))
+
+    def _set_matrices(self, layer: int, name: str, values: Decoded, shapes: Shapes) -> None:
+        """Load the rows of a tensor into its matrices, one after another."""
+        tensor, target, draft = values
         stream = self._stream if isinstance(tensor, Packed) else None
-        columns = next(iter(shapes.values()))[1]
-        form = target_form(format, self._target_form, columns)
-        target = _NOTHING if stream else _sized(name, self._target(tensor), size)
-        planes = form[0] == "planes" and not stream
-        split = tensor if isinstance(tensor, Packed) and (self.has_draft or planes) else None
-        has_draft = split is not None
-        draft = self._codec.decode_draft(split).reshape(-1) if split is not None else _NOTHING
+        has_draft = isinstance(tensor, Packed) and draft.size > 0
         start = 0
         for matrix, shape in shapes.items():
             stop = start + shape[0] * shape[1]
-            if has_draft:  # first: it may be a part of the target
-                self._put(
-                    layer, matrix, True, draft[start:stop], shape, draft_form(format, columns)
-                )
+            if isinstance(tensor, Packed) and has_draft:  # first: it may be a part of the target
+                form = draft_form(tensor.format, _columns(shapes))
+                self._put(layer, matrix, True, draft[start:stop], shape, form)
             if stream and isinstance(tensor, Packed):
                 stream.add_matrix(layer, matrix, name, tensor, start, shape)
                 self.forms["target"][STREAMED] = self.forms["target"].get(STREAMED, 0) + 1
             else:
+                form = self._form(tensor, shapes)
                 held = self._put(layer, matrix, False, target[start:stop], shape, form)
                 if self.has_draft and not has_draft:  # drafts read the target
                     self.forms["draft"][held] = self.forms["draft"].get(held, 0) + 1
@@ -402,6 +449,14 @@ def _limited(
             "not packed12"
         )
     return {**chosen, "context": context, "stream": stream}
+
+
+def _of_layer(layer: int, name: str) -> str:
+    return f"model.layers.{layer}.{name}"
+
+
+def _columns(shapes: Shapes) -> int:
+    return next(iter(shapes.values()))[1]
 
 
 def _required(tensors: Callable[[str], Tensor | None], name: str) -> Tensor:
