@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.models.config import EMBEDDING
+from cassandra_spec.native.models.loaded import one_ahead
 from cassandra_spec.native.models.reading import read_model_config
 from tests.model.tiny import BY_LENGTH, patterns, tensors_of, with_long_angles, write_model
 from tests.native.model_oracle import ModelOracle
@@ -233,3 +234,20 @@ def test_soft_caps_hide_nothing_that_is_not_finite(pattern: int, every_isa: str)
         engine = make(config, {**tensors, name: values})
         with engine, pytest.raises(CassandraError, match="logits must be finite"):
             reply(engine, gamma=0)
+
+
+def test_one_ahead_keeps_the_order_and_stops_at_an_error() -> None:
+    made: list[int] = []
+
+    def make_item(item: int) -> int:
+        made.append(item)
+        if item == 3:
+            raise ValueError("3 cannot be made")
+        return 10 * item
+
+    found = one_ahead(make_item, range(9))
+    assert [next(found) for _ in range(3)] == [0, 10, 20]
+    with pytest.raises(ValueError, match="3 cannot"):
+        next(found)
+    assert made in ([0, 1, 2, 3], [0, 1, 2, 3, 4])
+    assert list(one_ahead(make_item, [])) == []
