@@ -2,11 +2,11 @@
 //
 // The plane has the low byte of each value: the last bit of its exponent, and its mantissa. The
 // high byte, the sign and the other bits of the exponent, is the sum of a byte of the draft's code
-// and one of the group, for values that are not far below the group's largest. Patches hold the
-// high bytes of the others.
+// and one of the group, for values that are not far below the group's largest. Patches change
+// the exponents of the others.
 //
-// A byte of a code stands for two exponents, of which the low byte has the last bit. So that the
-// two are the same everywhere, groups with every other exponent store values less kOneExponent.
+// A byte of a code stands for two exponents, and the low byte tells which. So that the two are the
+// same everywhere, groups with every other exponent store values less kOneExponent.
 #pragma once
 
 #include <cstdint>
