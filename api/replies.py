@@ -392,7 +392,7 @@ def open_model(
         native_target: form of the engine's target: ``bf16``, ``packed12``, ``planes`` or ``auto``.
         threads: threads of the engine; None: all processors.
         context: most positions of a prompt and its reply; None: the model's own.
-        memory_limit: MB of the engine; a larger target is read from the file in each pass.
+        memory_limit: MB of the engine; a larger target is in planes, or read from the file.
         batch: prompts that :meth:`Model.replies` decodes at once (the engine; at most 16).
         table: n-gram table of ``casspec bake-table``.
         kv: format of the KV cache: a scheme, or :class:`KeyValues`; None: BF16.

@@ -94,8 +94,8 @@ def add_backend(parser: argparse.ArgumentParser) -> None:
     )
     flags.add_count(group, "context", text)
     text = (
-        "memory limit in MB (native backend); a larger target is streamed from disk (--context then"
-        " defaults to 2,048)"
+        "memory limit in MB (native backend); a larger target is in planes or on disk (--context"
+        " then defaults to 2,048)"
     )
     flags.add_count(group, "memory-limit", text)
     _add_kv(parser)

@@ -28,7 +28,7 @@ from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import engine_library
-from cassandra_spec.native.forms import TARGETS, Target
+from cassandra_spec.native.forms import TARGETS, TRIED_PLANES, Target
 from cassandra_spec.native.key_values import ChunkSealer
 from cassandra_spec.native.library import isa
 from cassandra_spec.native.models.reading import read_model_config
@@ -127,11 +127,6 @@ def _table(source: Path, opening: Opening) -> NgramTable | None:
     from cassandra_spec.model.baking import open_table
 
     return open_table(opening.table, source) if opening.table else None
-
-
-TRIED_PLANES = ("portable", "avx2")
-"""Instruction sets whose kernels of ``planes`` have been run. Those of others, all levels of
-AVX-512 among them, are compiled but no test has run them: there, only a user chooses them."""
 
 
 def timed_targets() -> tuple[Target, ...]:

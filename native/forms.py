@@ -17,6 +17,10 @@ Target = Literal["bf16", "packed12", "planes"]
 TARGETS: tuple[Target, ...] = ("bf16", "packed12", "planes")
 """Storage of target values: unchanged, in the lossless 12-bit form, or as what a draft lacks."""
 
+TRIED_PLANES = ("portable", "avx2")
+"""Instruction sets whose kernels of ``planes`` have been run. Those of others, all levels of
+AVX-512 among them, have run under emulation at most: there, only a user chooses them."""
+
 
 def draft_form(format: Format | None, columns: int) -> tuple[str, int]:
     """Return the form and group of a draft; format None means that the draft is the target.

@@ -36,7 +36,7 @@ from cassandra_spec.synth.synthesis import (
 )
 from cassandra_spec.synth.timing import Library, version_of
 from cassandra_spec.toolkit import flags
-from cassandra_spec.toolkit.documents import publish
+from cassandra_spec.toolkit.documents import publish, require_block
 from cassandra_spec.toolkit.running import CommandParser, run_command
 from cassandra_spec.toolkit.tables import markdown_table
 
@@ -389,14 +389,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     if line := flags.ignored_flag(args, _IGNORED):
         raise CassandraError(line)
+    chosen = (name for name in ("curve", "dma", "encoder") if getattr(args, name))
+    name = next(chosen, "decoder")
+    block = name + " gated" * (args.gated and name != "curve")
+    if args.document:
+        require_block(args.document, block)
     library = Library.chosen(args.liberty)
-    if args.curve:
-        publish(_curve_text(args, library), args.document, "curve")
-        return 0
-    name = "dma" if args.dma else "encoder" if args.encoder else "decoder"
-    make = {"dma": _dma_text, "encoder": _encoder_text, "decoder": _decoder_text}[name]
-    text = make(args, library)
-    publish(text, args.document, name + " gated" * args.gated)
+    texts = {"curve": _curve_text, "dma": _dma_text, "encoder": _encoder_text}
+    publish(texts.get(name, _decoder_text)(args, library), args.document, block)
     return 0
 
 

@@ -83,6 +83,16 @@ def fill_file(path: Path, blocks: Mapping[str, str]) -> None:
     file.write_text(fill(file.read_text(encoding="utf-8"), named), encoding="utf-8")
 
 
+def require_block(path: Path, name: str) -> None:
+    """Require the block ``name`` of the document at ``path``, before long work fills it.
+
+    Raises:
+        DocumentError, OSError: as :func:`fill_file`.
+    """
+    file, full = labelled(path, name)
+    block(file.read_text(encoding="utf-8"), full)
+
+
 def publish(text: str, path: Path | None, name: str) -> None:
     """Print a text, and write it to the block ``name`` of the document at ``path``, if given."""
     print(text)

@@ -21,7 +21,15 @@ from cassandra_spec.native.arrays import int32, pointer
 from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine_binding import engine_library, model_shapes
-from cassandra_spec.native.forms import FORMS, TARGETS, Target, draft_form, target_form
+from cassandra_spec.native.forms import (
+    FORMS,
+    TARGETS,
+    TRIED_PLANES,
+    Target,
+    draft_form,
+    target_form,
+)
+from cassandra_spec.native.library import isa
 from cassandra_spec.native.limits import MAX_ROWS
 from cassandra_spec.native.models import streaming
 from cassandra_spec.native.models.config import (
@@ -150,7 +158,8 @@ class LoadedModel:
     ) -> Self:
         """Load a packed model; ``options`` are those of the class.
 
-        If it needs more than ``memory_limit`` bytes, its target is read from the file at each use.
+        If it needs more than ``memory_limit`` bytes, its target is held in planes if it then fits
+        and their kernels have been tried, else it is read from the file at each use.
         The limit covers weights, KV caches and buffers, but not the interpreter. The context then
         defaults to :data:`~.streaming.CONTEXT` positions.
         """
@@ -424,7 +433,10 @@ class LoadedModel:
 def _limited(
     config: ModelConfig, packed: PackedFile, limit: int, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the options, with a stream added if the model exceeds the limit."""
+    """Return the options, with planes or a stream added if the model exceeds the limit.
+
+    Planes have the replies of ``bf16``, and take less memory.
+    """
     chosen = {"target": "bf16", "draft": True, "slots": 1, "threads": None, **options}
     threads = chosen["threads"] or len(os.sched_getaffinity(0))
     context = chosen.get("context") or min(config.positions, streaming.CONTEXT)
@@ -441,6 +453,9 @@ def _limited(
         )
 
     stream = None
+    narrower = chosen["target"] == "bf16" and isa() in TRIED_PLANES
+    if narrower and needs("planes").whole <= limit < needs("bf16").whole:
+        chosen["target"] = "planes"
     if needs(chosen["target"]).whole > limit:
         stream = StreamedFile(packed, config, needs("bf16"), limit)
     if stream and chosen["target"] == "packed12":

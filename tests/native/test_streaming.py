@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,25 @@ def test_all_numbers_of_rows_and_all_instruction_sets(
     for engine in both(saved(scheme, "llama"), threads=2):
         found += [engine.forward(PROMPT, rows=rows) for rows in range(1, 17)]
     assert all((logits == found[0]).all() for logits in found)
+
+
+@pytest.mark.parametrize("more", [0, -1])
+def test_a_limit_that_planes_meet_streams_nothing(saved: Sources, more: int) -> None:
+    """A larger model has its target in planes, with the replies of ``bf16``."""
+    source, seen = saved("exact", "llama"), {"planes": 1000, "bf16": 2000}
+
+    def needs(*_: Any, target: str, **__: Any) -> Any:
+        return SimpleNamespace(whole=seen[target])
+
+    chosen = {"threads": 1, "pin": False, "context": 128}
+    with Engine.from_packed(source, **chosen) as plain:
+        expected = reply(plain)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streaming, "needs", needs)
+        with Engine.from_packed(source, memory_limit=2000 + more, **chosen) as engine:
+            assert engine.streamed() is None
+            assert ("planes" in engine.forms["target"]) == (more < 0)
+            assert reply(engine) == expected
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"llama"}))

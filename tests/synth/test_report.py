@@ -222,3 +222,13 @@ def test_flags_without_effect_are_refused(
         code = error.code
     assert code == 2
     assert line in capsys.readouterr().err
+
+
+def test_a_document_without_the_block_is_refused_before_long_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- decoder -->\n<!-- /decoder -->\n")
+    assert main(["--dma", "--document", str(page), "--out", str(tmp_path / "out")]) == 2
+    assert "must have the markers <!-- dma --> and" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
