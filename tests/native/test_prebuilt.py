@@ -92,6 +92,7 @@ def test_a_compiler_without_an_instruction_set_is_refused(
         build._toolchain.cache_clear()
 
 
+@pytest.mark.slow
 def test_the_library_needs_no_newer_system_than_its_wheel_says(tmp_path: Path) -> None:
     prebuilt.write_prebuilt(tmp_path)
     command = ["objdump", "--private-headers", str(tmp_path / build.LIBRARY)]
