@@ -277,12 +277,13 @@ class LoadedModel:
         """Load the rows of a tensor into its matrices, one after another."""
         tensor, target, draft = values
         stream = self._stream if isinstance(tensor, Packed) else None
-        has_draft = isinstance(tensor, Packed) and draft.size > 0
+        format = tensor.format if isinstance(tensor, Packed) else None
+        has_draft = draft.size > 0
         start = 0
         for matrix, shape in shapes.items():
             stop = start + shape[0] * shape[1]
-            if isinstance(tensor, Packed) and has_draft:  # first: it may be a part of the target
-                form = draft_form(tensor.format, _columns(shapes))
+            if has_draft:  # first: it may be a part of the target
+                form = draft_form(format, _columns(shapes))
                 self._put(layer, matrix, True, draft[start:stop], shape, form)
             if stream and isinstance(tensor, Packed):
                 stream.add_matrix(layer, matrix, name, tensor, start, shape)

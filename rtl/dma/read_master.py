@@ -223,7 +223,7 @@ class RegionReceiver(wiring.Component):
         low = (self.config.burst // self.config.bus - 1).bit_length()
         within = region.address[:low]
         borders = (within + (region.words - left))[low:]
-        return Cat(Mux(borders == 0, within, 0), (region.address[low:] + borders))
+        return Cat(Mux(borders == 0, within, 0), region.address[low:] + borders)
 
 
 class Narrow(wiring.Component):

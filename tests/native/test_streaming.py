@@ -23,6 +23,7 @@ from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import Row
+from cassandra_spec.native.library import isa
 from cassandra_spec.native.models import loaded, streaming
 from cassandra_spec.native.models.reading import read_model_config
 from tests.native.models import KINDS, save_packed, small
@@ -132,6 +133,7 @@ def test_a_limit_that_planes_meet_streams_nothing(saved: Sources, more: int) -> 
         expected = reply(plain)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streaming, "needs", needs)
+        patch.setattr(loaded, "TRIED_PLANES", (isa(),))  # wherever the test runs
         with Engine.from_packed(source, memory_limit=2000 + more, **chosen) as engine:
             assert engine.streamed() is None
             assert ("planes" in engine.forms["target"]) == (more < 0)
