@@ -18,6 +18,7 @@ from cassandra_spec.synth.export import export
 from cassandra_spec.verif import icarus
 from cassandra_spec.verif.decoder.jobs import Job, jobs_of
 from cassandra_spec.verif.encoder.cases import draw_segment
+from cassandra_spec.verif.icarus.simulation import require_icarus
 from cassandra_spec.verif.library.payloads import draw
 from cassandra_spec.verif.tools.lint import lint
 
@@ -85,26 +86,17 @@ def test_yosys_has_no_warning(name: str, exported: dict[str, Path]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", [False, True])
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", ["decoder", "full rate"])
 def test_icarus_decodes_as_golden_does(
-    scheme: Scheme, target: bool, exported: dict[str, Path], tmp_path: Path
+    name: str, exported: dict[str, Path], tmp_path: Path
 ) -> None:
     need("iverilog", "iverilog")
-    for job in jobs(scheme, target):
-        values = icarus.decode(exported["decoder"], DECODER, job, tmp_path)
-        assert np.array_equal(values, job.expected)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_icarus_decodes_at_full_rate_as_golden_does(
-    scheme: Scheme, exported: dict[str, Path], tmp_path: Path
-) -> None:
-    need("iverilog", "iverilog")
-    for job in jobs(scheme, True, lead=2):
-        values = icarus.decode(exported["full rate"], FULL, job, tmp_path)
-        assert np.array_equal(values, job.expected)
+    config = CONFIGS[name]
+    assert isinstance(config, DecoderConfig)
+    modes = (False, True) if name == "decoder" else (True,)
+    work = [job for scheme in SCHEMES for mode in modes for job in jobs(scheme, mode, config.lead)]
+    values = icarus.decode(exported[name], config, work, tmp_path)
+    assert np.array_equal(values, np.concatenate([job.expected for job in work]))
 
 
 @pytest.mark.slow
@@ -113,10 +105,9 @@ def test_icarus_decodes_coded_exponents_as_golden_does(
 ) -> None:
     need("iverilog", "iverilog")
     fmt = Format(beat=8, segment=96, pruned_exponent="coded")
-    payload = draw(np.random.default_rng(1), fmt, 90, "rare")
-    for job in jobs_of(payload):
-        values = icarus.decode(exported["coded"], CODED, job, tmp_path)
-        assert np.array_equal(values, job.expected)
+    work = list(jobs_of(draw(np.random.default_rng(1), fmt, 90, "rare")))
+    values = icarus.decode(exported["coded"], CODED, work, tmp_path)
+    assert np.array_equal(values, np.concatenate([job.expected for job in work]))
 
 
 @pytest.mark.slow
@@ -149,7 +140,7 @@ def test_icarus_encodes_as_golden_does(
 def test_icarus_that_is_absent_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CassandraError, match="no iverilog: apt install iverilog"):
-        icarus.require_icarus()
+        require_icarus()
 
 
 def test_what_does_not_elaborate_is_said(tmp_path: Path) -> None:
@@ -157,4 +148,4 @@ def test_what_does_not_elaborate_is_said(tmp_path: Path) -> None:
     (tmp_path / "bad.v").write_text("module bad(; endmodule\n")
     (tmp_path / "bad.f").write_text("bad.v\n")
     with pytest.raises(CassandraError, match="iverilog failed:"):
-        icarus.decode(tmp_path / "bad.v", DECODER, jobs("mx", False)[0], tmp_path)
+        icarus.decode(tmp_path / "bad.v", DECODER, jobs("mx", False), tmp_path)

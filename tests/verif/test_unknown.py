@@ -13,14 +13,8 @@ from cassandra_spec.golden.format import Format
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop, to_verilog
 from cassandra_spec.verif.decoder.jobs import jobs_of
-from cassandra_spec.verif.icarus.unknown import (
-    Unknown,
-    packets,
-    ports_of,
-    same_values,
-    without_values,
-    words_of_decoder,
-)
+from cassandra_spec.verif.icarus.simulation import packets, words_of_decoder
+from cassandra_spec.verif.icarus.unknown import same_values, unknown, without_values
 from cassandra_spec.verif.library.payloads import draw
 
 TOP = DecoderTop(DecoderConfig(lanes=8, schemes=("mx",)))
@@ -51,13 +45,12 @@ def test_a_control_register_without_reset_is_found(tmp_path: Path) -> None:
     fmt = Format(scheme="mx", beat=8, group=32, segment=64)
     payload = draw(np.random.default_rng(1), fmt, 60, "weights")
     requests = [job.request for job in jobs_of(payload)]
-    words, verilog = words_of_decoder(requests, 8), to_verilog(TOP)
-    good = Unknown(verilog, TOP.module_name, ports_of(TOP), tmp_path)
-    found, cycles = good.run(words, len(requests))
+    words, verilog = words_of_decoder(requests, TOP.config), to_verilog(TOP)
+    found, cycles = unknown(TOP, verilog, tmp_path).run(words, len(requests))
     assert same_values(requests, found["values"])
     assert cycles > 20
     reset = "    if (rst) begin\n      \\$15  = 1'h0;\n    end\n"  # of `pending`
     assert verilog.count(reset) >= 1
     faulty = verilog.replace(reset, "", 1)
     with pytest.raises(CassandraError, match=r"unknown .* in cycle"):
-        Unknown(faulty, TOP.module_name, ports_of(TOP), tmp_path).run(words, len(requests))
+        unknown(TOP, faulty, tmp_path).run(words, len(requests))

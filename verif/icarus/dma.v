@@ -2,8 +2,33 @@
 // bursts one after another, the values printed.
 `timescale 1ns / 1ps
 module testbench;
-`include "common.vh"
-`include "values.vh"
+  // clock, reset, back-pressure and a limit of cycles
+  reg clk = 0;
+  reg rst = 1;
+  always #1 clk = ~clk;
+  initial begin
+    repeat (4) @(negedge clk);
+    rst = 0;
+  end
+
+  integer cycles = 0;
+  wire ready = cycles % 3 != 0;
+  always @(posedge clk) begin
+    cycles <= cycles + 1;
+    if (cycles > 100000) $fatal(1, "nothing came");
+  end
+
+  // values that leave are printed, to the end of the last packet
+  wire [`VALUES-1:0] data;
+  wire [`VALUES/8-1:0] keep;
+  wire valid, last, user;
+  integer packets = 0;
+  always @(posedge clk)
+    if (!rst && valid && ready) begin
+      $display("%h %h %b %b", data, keep, last, user);
+      packets <= packets + last;
+      if (last && packets == `PACKETS - 1) $finish;
+    end
 
   reg [39:0] writes[0:`WRITES];  // address, data
   reg [`BUS-1:0] memory[0:`WORDS];

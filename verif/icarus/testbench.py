@@ -51,12 +51,15 @@ def _streams(
         yield stem.removeprefix(prefix).removesuffix("_"), fields
 
 
-def testbench(module: str, ports: Ports) -> str:
-    """Return Verilog; plusargs give each source's words and the number of segments of the run."""
+def testbench(module: str, ports: Ports, idle: str) -> str:
+    """Return Verilog; plusargs give each source's words and the number of segments of the run.
+
+    Sources offer the bit ``idle`` while nothing is valid.
+    """
     pins = [".clk(clk)", ".rst(rst)", *(f".{name}(1'b0)" for name in ports.inputs)]
     lines: list[str] = []
     for name, fields in ports.sources.items():
-        lines += _source(name, fields)
+        lines += _source(name, fields, idle)
         pins += _pins(f"s_axis_{name}", fields)
     for name, fields in ports.sinks.items():
         lines += _sink(name, fields)
@@ -90,8 +93,8 @@ def _pins(stem: str, fields: Mapping[str, int]) -> list[str]:
     return [f".{name}({name})" for name in (f"{stem}_tvalid", f"{stem}_tready", *fields)]
 
 
-def _source(name: str, fields: Mapping[str, int]) -> list[str]:
-    """Offer the words in order, X while nothing is offered; an offer stays until it is taken."""
+def _source(name: str, fields: Mapping[str, int], idle: str) -> list[str]:
+    """Offer the words in order; an offer stays until it is taken."""
     width, stem = sum(fields.values()), f"s_axis_{name}"
     due = "1"
     if name in _OTHER:
@@ -106,7 +109,7 @@ def _source(name: str, fields: Mapping[str, int]) -> list[str]:
         *(f"wire [{size - 1}:0] {field};" for field, size in fields.items()),
         f"wire {stem}_tready;",
         f"wire {stem}_tvalid = !rst && {name}_may && {name}_at < {name}_count && {due};",
-        f"assign {wires} = {stem}_tvalid ? {name}_word[{width - 1}:0] : {width}'bx;",
+        f"assign {wires} = {stem}_tvalid ? {name}_word[{width - 1}:0] : {{{width}{{1'b{idle}}}}};",
         "always @(posedge clk)",
         f"  if ({stem}_tvalid && {stem}_tready === 1'b1) begin",
         f"    {name}_at <= {name}_at + 1; {name}_may <= $random(seed); quiet <= 0;",
