@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import cocotb
 import numpy as np
+from cocotb.triggers import FallingEdge
 
 from cassandra_spec.verif.decoder.bulk import Request
 from cassandra_spec.verif.decoder.faults import Fault
@@ -17,7 +18,13 @@ from cassandra_spec.verif.dma.axi_models import Response
 from cassandra_spec.verif.dma.host import Host, compose
 from cassandra_spec.verif.dma.memory import Memory, ReadMemory
 from cassandra_spec.verif.library.axi import PORTS
-from cassandra_spec.verif.library.streams import Agent, Bench, Item, Port, ProtocolError
+from cassandra_spec.verif.library.streams import (
+    Agent,
+    Bench,
+    Item,
+    Port,
+    ProtocolError,
+)
 
 M = TypeVar("M", bound=Memory)
 
@@ -111,6 +118,8 @@ class MemoryBench(Bench, Generic[M]):
 class PeripheralBench(MemoryBench[M]):
     """A design with a memory and a register port, and the software behind that port."""
 
+    values: Any  # the sink or the source of values
+
     def __init__(
         self, dut: Any, seed: int, memory: Callable[[Any, np.random.Generator], M]
     ) -> None:
@@ -149,6 +158,35 @@ class PeripheralBench(MemoryBench[M]):
                 pass
 
         await self.do(ended())
+
+    async def hard_reset(self) -> None:
+        """Pulse ``rst`` and reset what is at the port of values; memory is not reset."""
+        pin = Pin(self.dut.rst)
+        self.agents.insert(0, pin)
+        pin.level = 1
+        await self.run(1)
+        await self.reset_values()
+        await self.run(1)
+        pin.level = 0
+        await self.run(1)
+        self.agents.remove(pin)
+        self.host.reset()
+        self.codebooks.clear()
+
+    async def reset_values(self) -> None:
+        """Drop the values that are offered, queued or taken."""
+        await FallingEdge(self.dut.clk)
+        self.values.reset()
+
+    async def quiet(self) -> None:
+        """Ask for a quiet bus; when it is, nothing is owed and nothing moves."""
+        self.quiesce.level = 1
+        await self.until(lambda: bool(self.dut.quiesce_done.value), 4000, "quiesce_done")
+        assert self.memory.owed == 0
+        bursts = len(self.memory.bursts)
+        await self.run(40)
+        assert len(self.memory.bursts) == bursts
+        assert bool(self.dut.quiesce_done.value)
 
     async def do(self, work: Any, limit: int = 200_000) -> Any:
         """Let the host finish its work while the ports move."""
@@ -192,6 +230,11 @@ class DmaBench(PeripheralBench[ReadMemory]):
         self.values = self.sink(Port.axis(dut, "m_axis_values", ports))
         self.scoreboard = _Scoreboard(self)
         self.agents.append(self.scoreboard)
+
+    async def hard_reset(self) -> None:
+        """Forget the packets that were expected, too."""
+        await super().hard_reset()
+        self.scoreboard.reset()
 
     @property
     def word(self) -> int:

@@ -222,6 +222,19 @@ def offered(bench: EncoderDmaBench, order: Order, *, spare: bool = False) -> lis
     return [bench.place(region, useless=order.useless, spare=spare) for region in regions]
 
 
+async def queued(bench: EncoderDmaBench, orders: Sequence[Order]) -> list[list[Place]]:
+    """Offer values and queue segments without codebooks; return the places of their regions."""
+    placed = [offered(bench, order) for order in orders]
+
+    async def work() -> None:
+        for order, places in zip(orders, placed, strict=True):
+            await bench.describe_places(order, places)
+            await bench.host.write("start", compose("start", push=1))
+
+    await bench.do(work())
+    return placed
+
+
 def check_result(
     bench: EncoderDmaBench, order: Order, places: Sequence[Place], result: Result
 ) -> None:
@@ -378,14 +391,7 @@ async def results_that_nobody_pops(dut: Any) -> None:
     most = bench.config.results + IN_FLIGHT + bench.config.queue
     segments = segments[:most]
     orders = [Order.of(segment) for segment in segments]
-    placed = [offered(bench, order) for order in orders]
-
-    async def work() -> None:
-        for order, places in zip(orders, placed, strict=True):
-            await bench.describe_places(order, places)
-            await bench.host.write("start", compose("start", push=1))
-
-    await bench.do(work())
+    placed = await queued(bench, orders)
     await bench.run(4000)
     assert await bench.do(bench.host.field("result", "waiting")) == min(
         bench.config.results, len(segments)

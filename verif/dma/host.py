@@ -13,8 +13,8 @@ from cassandra_spec.verif.dma.axi_models import Registers, Response
 class Host:
     """Reads and writes registers over AXI4-Lite."""
 
-    def __init__(self, dut: Any, *, prefix: str = "s_axil") -> None:
-        self._port = Registers(dut, prefix)
+    def __init__(self, dut: Any) -> None:
+        self._port = Registers(dut, "s_axil")
         self._written: dict[str, int] = {}  # current values of rw registers
 
     def pace(self, patterns: Iterable[Iterator[bool] | None]) -> None:

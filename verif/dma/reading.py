@@ -45,19 +45,33 @@ def read(config: DmaConfig, *, latency: int, words: int) -> Reading:
         raise CassandraError(f"bus must be {config.decoder.lanes} bytes, not {config.bus}")
     if words <= config.depth:
         raise CassandraError(f"words must be more than {config.depth} in the buffer, not {words}")
-    dut = ReadMaster(config)
-    memory = _Memory(dut, latency)
-    came: list[int] = []
     limit = words * (latency + _SLACK)
+    came = _arrivals(config, latency, words, limit)
+    if len(came) != words:
+        raise CassandraError(f"words must be {words} in {limit} cycles, not {len(came)}")
+    rest, full = words - config.depth, came[config.depth - 1]
+    return Reading(words=rest, first=came[0], full=full, last=came[-1])
+
+
+def _arrivals(config: DmaConfig, latency: int, words: int, limit: int) -> list[int]:
+    """Return the cycles in which words of a region come."""
+    dut, came = ReadMaster(config), list[int]()
 
     async def bench(ctx: Any) -> None:
         region, out = dut.regions[0], dut.speculation[0]
         payload = {"address": 0, "words": words, "check": 1 - words.bit_count() % 2, "tag": 0}
+        bursts = deque[tuple[int, int]]()  # cycle of the first word, words
         ctx.set(region.payload, payload)
-        ctx.set(region.valid, 1)
-        ctx.set(out.ready, 1)
+        for one in (region.valid, out.ready, dut.ar.ready):
+            ctx.set(one, 1)
         for cycle in range(limit):
-            memory.step(ctx, cycle)
+            if ctx.get(dut.ar.valid):
+                bursts.append((cycle + latency, ctx.get(dut.ar.payload.burst.words)))
+            due = bool(bursts) and bursts[0][0] <= cycle
+            ctx.set(dut.r_valid, int(due))
+            if due:
+                begin, left = bursts.popleft()
+                bursts.extendleft([(begin, left - 1)] if left > 1 else [])
             if ctx.get(out.valid):
                 came.append(cycle)
                 if ctx.get(out.payload.last):
@@ -69,28 +83,4 @@ def read(config: DmaConfig, *, latency: int, words: int) -> Reading:
     simulator.add_clock(1e-6)
     simulator.add_testbench(bench)
     simulator.run()
-    if len(came) != words:
-        raise CassandraError(f"words must be {words} in {limit} cycles, not {len(came)}")
-    rest, full = words - config.depth, came[config.depth - 1]
-    return Reading(words=rest, first=came[0], full=full, last=came[-1])
-
-
-class _Memory:
-    """Answers bursts in order."""
-
-    def __init__(self, dut: ReadMaster, latency: int) -> None:
-        self._dut, self._latency = dut, latency
-        self._bursts: deque[tuple[int, int]] = deque()  # cycle of the first word, words
-
-    def step(self, ctx: Any, cycle: int) -> None:
-        """Advance by one cycle."""
-        dut = self._dut
-        ctx.set(dut.ar.ready, 1)
-        if ctx.get(dut.ar.valid):
-            self._bursts.append((cycle + self._latency, ctx.get(dut.ar.payload.burst.words)))
-        due = bool(self._bursts) and self._bursts[0][0] <= cycle
-        ctx.set(dut.r_valid, int(due))
-        if due:
-            begin, left = self._bursts.popleft()
-            if left > 1:
-                self._bursts.appendleft((begin, left - 1))
+    return came

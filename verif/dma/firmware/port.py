@@ -86,7 +86,7 @@ async def check_quiet(bench: PeripheralBench[Any]) -> None:
         assert not int(bench.dut.irq.value)
 
 
-def layout_of(fmt: Format, count: int, slot: int = 0) -> Layout:
+def layout_of(fmt: Format, count: int) -> Layout:
     """Return a format and a number of values as the driver expects them."""
     return Layout(
         values=count,
@@ -94,7 +94,7 @@ def layout_of(fmt: Format, count: int, slot: int = 0) -> Layout:
         scheme=SCHEMES.index(fmt.scheme),
         truncated=fmt.truncated,
         log2_group=fmt.group.bit_length() - 1,
-        slot=slot,
+        slot=0,
     )
 
 

@@ -7,7 +7,6 @@ import os
 from typing import Any
 
 import cocotb
-from cocotb.triggers import FallingEdge
 
 from cassandra_spec.verif.dma.bench import DmaBench, Pin, codebooks
 from cassandra_spec.verif.dma.decoding import design as design
@@ -117,39 +116,16 @@ async def a_quiet_bus(dut: Any, latest: int, then: str) -> None:
     """After quiesce_done nothing moves, and nothing is lost; ``rst`` is then safe."""
     bench = await start(dut)
     bench.memory.use(Timing(longest=latest, order=Order.BEATS))
-    reset = Pin(dut.rst)
     for cycle in range(0, CYCLES, 8):
         await begin(bench)
         await bench.run(cycle)
-        bench.quiesce.level = 1
-        await bench.until(lambda: bool(dut.quiesce_done.value), 4000, "quiesce_done")
-        assert bench.memory.owed == 0
-        bursts = len(bench.memory.bursts)
-        await bench.run(40)
-        assert len(bench.memory.bursts) == bursts
-        assert bool(dut.quiesce_done.value)
+        await bench.quiet()
         if then == "rst":
-            await hard_reset(bench, reset)
+            await bench.hard_reset()
         bench.quiesce.level = 0
         await bench.finish()
         assert not await bench.do(bench.host.causes())
         assert not bool(dut.quiesce_done.value)
-
-
-async def hard_reset(bench: DmaBench, pin: Pin) -> None:
-    """Pulse ``rst`` and reset the sink of values; memory is not reset."""
-    bench.agents.insert(0, pin)
-    pin.level = 1
-    await bench.run(1)
-    await FallingEdge(bench.dut.clk)
-    bench.values.reset()
-    await bench.run(1)
-    pin.level = 0
-    await bench.run(1)
-    bench.agents.remove(pin)
-    bench.host.reset()
-    bench.codebooks.clear()
-    bench.scoreboard.reset()
 
 
 @cocotb.test()

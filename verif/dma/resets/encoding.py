@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import cocotb
-from cocotb.triggers import FallingEdge
 
-from cassandra_spec.verif.dma.bench import Pin
 from cassandra_spec.verif.dma.encoding import (
     EncoderDmaBench,
     Place,
     check_result,
     offered,
+    queued,
     start,
 )
 from cassandra_spec.verif.dma.host import compose
@@ -37,14 +36,7 @@ def some_order(bench: EncoderDmaBench) -> Order:
 async def begin(bench: EncoderDmaBench, orders: Sequence[Order]) -> list[list[Place]]:
     """Offer values and queue segments; return the places of their regions."""
     await bench.enable(False)
-    placed = [offered(bench, order) for order in orders]
-
-    async def work() -> None:
-        for order, places in zip(orders, placed, strict=True):
-            await bench.describe_places(order, places)
-            await bench.host.write("start", compose("start", push=1))
-
-    await bench.do(work())
+    placed = await queued(bench, orders)
     await bench.enable()
     return placed
 
@@ -71,12 +63,6 @@ async def next_is_right(bench: EncoderDmaBench, order: Order, *, offers: bool) -
     await bench.do(bench.host.write("start", compose("start", push=1)))
     [result] = await bench.do(bench.collect(1))
     check_result(bench, order, places, result)
-
-
-async def reset_source(bench: EncoderDmaBench) -> None:
-    """Drop the values that are offered and queued."""
-    await FallingEdge(bench.dut.clk)
-    bench.values.reset()
 
 
 @cocotb.test()
@@ -106,7 +92,7 @@ async def abort_in_each_cycle(
         check_written(bench, placed)
         taken = bench.values.moved - before
         if fresh:
-            await reset_source(bench)
+            await bench.reset_values()
         elif taken:
             await bench.until(lambda: bench.values.idle, 2000, "the rest of the packet")
             assert bench.values.moved - before >= beats
@@ -140,19 +126,13 @@ async def a_quiet_bus(dut: Any, latest: int, then: str) -> None:
     """After quiesce_done nothing moves, and nothing is lost; ``rst`` is then safe."""
     bench = await start(dut)
     bench.memory.use(WriteTiming(longest=latest, shuffled=True, words=PATTERNS["half"]))
-    reset = Pin(dut.rst)
     for cycle in range(0, CYCLES, 8):
         order = some_order(bench)
         [places] = await begin(bench, [order])
         await bench.run(cycle)
-        bench.quiesce.level = 1
-        await bench.until(lambda: bool(dut.quiesce_done.value), 4000, "quiesce_done")
-        assert bench.memory.owed == 0
-        bursts = len(bench.memory.bursts)
-        await bench.run(40)
-        assert len(bench.memory.bursts) == bursts
+        await bench.quiet()
         if then == "rst":
-            await hard_reset(bench, reset)
+            await bench.hard_reset()
             bench.quiesce.level = 0
             check_written(bench, [places])
             await next_is_right(bench, order, offers=True)
@@ -161,17 +141,3 @@ async def a_quiet_bus(dut: Any, latest: int, then: str) -> None:
             [result] = await bench.do(bench.collect(1))
             check_result(bench, order, places, result)
         assert not await bench.do(bench.host.causes())
-
-
-async def hard_reset(bench: EncoderDmaBench, pin: Pin) -> None:
-    """Pulse ``rst`` and reset the source of values; memory is not reset."""
-    bench.agents.insert(0, pin)
-    pin.level = 1
-    await bench.run(1)
-    await reset_source(bench)
-    await bench.run(1)
-    pin.level = 0
-    await bench.run(1)
-    bench.agents.remove(pin)
-    bench.host.reset()
-    bench.codebooks.clear()

@@ -9,11 +9,10 @@ from typing import Any
 
 import cocotb
 
-from cassandra_spec.verif.dma.bench import Pin
 from cassandra_spec.verif.dma.decoding import design as design
 from cassandra_spec.verif.dma.decoding import some_jobs, start
 from cassandra_spec.verif.dma.memory import Timing
-from cassandra_spec.verif.dma.resets.decoding import begin, hard_reset
+from cassandra_spec.verif.dma.resets.decoding import begin
 
 
 @cocotb.test()
@@ -25,7 +24,7 @@ async def beats_that_belong_to_nothing(dut: Any) -> None:
         bench.memory.use(Timing(shortest=60, longest=60))
         await begin(bench)
         await bench.until(lambda: bench.memory.owed > 8, 1000, "reads")
-        await hard_reset(bench, Pin(bench.dut.rst))
+        await bench.hard_reset()
         await bench.until(lambda: bench.memory.owed == 0, 2000, "the last beat")
         await bench.run(4)
         assert await bench.do(bench.host.causes()) == {"stray"}

@@ -11,7 +11,6 @@ from typing import Any
 import cocotb
 
 from cassandra_spec.verif.dma.axi_models import Response
-from cassandra_spec.verif.dma.bench import Pin
 from cassandra_spec.verif.dma.encoding import encode_all, start
 from cassandra_spec.verif.dma.memory import WriteTiming
 from cassandra_spec.verif.dma.resets.decoding import EVERY_CYCLE
@@ -19,8 +18,6 @@ from cassandra_spec.verif.dma.resets.encoding import (
     PRESSURES,
     abort_in_each_cycle,
     begin,
-    hard_reset,
-    reset_source,
     some_order,
 )
 
@@ -36,7 +33,7 @@ async def responses_that_belong_to_nothing(dut: Any) -> None:
         await bench.until(lambda: bench.memory.owed > 1, 4000, "bursts")
         bench.quiesce.level = 1  # no burst may be cut
         await bench.until(lambda: not dut.m_axi_wvalid.value, 400, "the last word")
-        await hard_reset(bench, Pin(dut.rst))
+        await bench.hard_reset()
         bench.quiesce.level = 0
         await bench.until(lambda: bench.memory.owed == 0, 2000, "the last response")
         await bench.run(4)
@@ -66,7 +63,7 @@ async def errors_of_a_job_that_was_aborted(dut: Any) -> None:
         bench.memory.fail(place.base, Response.SLVERR)
     await bench.until(lambda: bench.memory.owed > 0, 4000, "bursts")
     await bench.soft_reset(pin=False, fresh=True)
-    await reset_source(bench)
+    await bench.reset_values()
     assert not await bench.do(bench.host.causes())
     bench.memory.broken.clear()
     bench.memory.use(WriteTiming())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -27,7 +26,7 @@ from cassandra_spec.verif.dma.encoding import commands_of, small
 from cassandra_spec.verif.dma.host import codebook_words, compose
 from cassandra_spec.verif.encoder.cases import draw_segment
 from cassandra_spec.verif.library.bulk import GatewareError, address
-from cassandra_spec.verif.tools.verilated import BUILD, Library
+from cassandra_spec.verif.tools.verilated import Library
 
 Kind = Literal["dma", "encoder_dma"]
 KINDS: tuple[Kind, ...] = ("dma", "encoder_dma")
@@ -128,13 +127,13 @@ class Run:
 class Peripheral:
     """A Verilated peripheral, its registers and memories by name."""
 
-    def __init__(self, kind: Kind, build: Path = BUILD) -> None:
+    def __init__(self, kind: Kind) -> None:
         self.kind = kind
         self.config = SMALL if kind == "dma" else small(8, 32)
         top = CassandraDma(SMALL) if kind == "dma" else CassandraEncoderDma(small(8, 32))
         name, lanes = top.module_name, self.config.engine.lanes
         library = Library(verilog=to_verilog(top), module=name, lanes=lanes, kind=kind)
-        self._library = ctypes.CDLL(str(library.built(build)))
+        self._library = ctypes.CDLL(str(library.built()))
         self._library.cassandra_create.restype = ctypes.c_void_p
         self._library.cassandra_place.restype = ctypes.c_char_p
         sizes = (ctypes.c_uint32 * 5)()
