@@ -8,6 +8,7 @@ valid and ready.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,6 @@ from cassandra_spec.verif.library.packets import codebook_packet, region_packet
 from cassandra_spec.verif.library.payloads import Payload, gaussian
 from cassandra_spec.verif.library.tracing import (
     Host,
-    Later,
     Packets,
     Ready,
     codebook_writes,
@@ -103,10 +103,10 @@ def trace_dma(
         "command": request.word,
         "start": 1,
     }
-    host = Host([*codebook_writes(request.codebook), *writes_of(writes), *reads])
+    accesses = [*codebook_writes(request.codebook), *writes_of(writes), *reads]
+    host = Host(accesses, wait=reset + 4 if reset else 0)
     answers = _Answers(memory, config.bus, failed)
-    software = Later(host, reset + 4) if reset else host
-    drivers = [Ready("m_axis_values_tready"), software, answers]
+    drivers = (Ready("m_axis_values_tready"), host, answers)
     trace = run(CassandraDma(config), drivers, cycles, reset)
     first = next(i for i, cycle in enumerate(trace) if cycle["s_axil_arvalid"])
     for place, cycle in enumerate(trace):
@@ -193,15 +193,13 @@ DECODER_DIAGRAMS = (
         cycles=28,
     ),
 )
+_READS = (axi("m_axi_ar", "addr", "a", "id"), axi("m_axi_r", "data", "d", "id", "last"))
 DMA_DIAGRAMS = (
     Diagram(
         name="axi_read",
         title="AXI4 reads: bursts of both regions, answered interleaved; RREADY is always high",
         note="a1 ends at a page and is short; rid 0 is the speculation region, 1 the other",
-        channels=(
-            axi("m_axi_ar", "addr", "a", "id"),
-            axi("m_axi_r", "data", "d", "id", "last"),
-        ),
+        channels=_READS,
         around="m_axi_arvalid",
         cycles=36,
     ),
@@ -221,11 +219,6 @@ DMA_DIAGRAMS = (
     ),
 )
 
-_MEMORY_CHANNELS = (
-    axi("m_axi_ar", "addr", "a", "id"),
-    axi("m_axi_r", "data", "d", "id", "last"),
-    axi_stream("values", "b", "tlast", "tuser", prefix="m_axis"),
-)
 RESET_DIAGRAM = Diagram(
     name="dma_reset",
     title="Reset: one cycle is enough; registers can be written from the next cycle on",
@@ -239,19 +232,16 @@ SEGMENT_DIAGRAM = Diagram(
     name="dma_segment",
     title="A whole segment: START, reads of both regions, values, interrupt",
     note="60 values on 8 lanes, target mode; two reads of registers follow START",
-    channels=_MEMORY_CHANNELS,
+    channels=(*_READS, axi_stream("values", "b", "tlast", "tuser", prefix="m_axis")),
     extra=("irq",),
     around="near_the_start",
     cycles=76,
 )
-ERROR_DIAGRAM = Diagram(
+ERROR_DIAGRAM = dataclasses.replace(
+    SEGMENT_DIAGRAM,
     name="dma_error",
     title="Error: a read answered with SLVERR ends its segment with tuser, and raises irq",
     note="the other reads of the segment are still taken",
-    channels=_MEMORY_CHANNELS,
-    extra=("irq",),
-    around="near_the_start",
-    cycles=76,
 )
 
 DIAGRAMS = (

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from cassandra_spec.rtl.encoder import EncoderTop
 from cassandra_spec.verif.library.bulk import GatewareError, Harness, Statistics, Traffic
 from cassandra_spec.verif.library.command import encode_command_word
 from cassandra_spec.verif.library.models import names_of_bits
-from cassandra_spec.verif.tools.verilated import BUILD, Library
+from cassandra_spec.verif.tools.verilated import Library
 
 OUTPUTS = ("speculation", "verification", "result")
 PORTS = ("command", "codebook", "values", *OUTPUTS)
@@ -68,32 +67,15 @@ class Encoded:
 class RtlEncoder:
     """The encoder gateware as a :class:`cassandra_spec.golden.encoders.Encoder`.
 
-    Arguments:
-        config: parameters that are fixed at elaboration.
-        traffic: how ports are driven in :meth:`encode`.
-        verilog: text to simulate instead of the gateware's own, with the same ports.
-        build: folder for the library.
-
     ``latest`` has the counts of the last batch. One encoder serves one thread. Raises
     CassandraError if Verilator or a C++ compiler is missing.
     """
 
-    def __init__(
-        self,
-        config: EncoderConfig | None = None,
-        *,
-        traffic: Traffic | None = None,
-        verilog: str | None = None,
-        build: Path = BUILD,
-    ) -> None:
+    def __init__(self, config: EncoderConfig | None = None) -> None:
         self.config = config or EncoderConfig()
-        self.traffic = traffic or Traffic()
-        text = _verilog_of(self.config) if verilog is None else verilog
-        module = self.config.module_name
-        lanes = self.config.lanes
-        library = Library(verilog=text, module=module, lanes=lanes, kind="encoder")
-        self.library = library.built(build)
-        self._harness = Harness(self.library, PORTS, _SEGMENT, _OUTCOME)
+        text, module = _verilog_of(self.config), self.config.module_name
+        library = Library(verilog=text, module=module, lanes=self.config.lanes, kind="encoder")
+        self._harness = Harness(library.built(), PORTS, _SEGMENT, _OUTCOME)
         self.latest = Statistics.none()
 
     def encode(
@@ -125,7 +107,7 @@ class RtlEncoder:
     ) -> list[Encoded]:
         """Encode segments of any formats that the gateware has, back to back."""
         batch = _Batch(list(requests), self.config)
-        outcomes, statistics, _ = self._harness.run(batch.table, traffic or self.traffic)
+        outcomes, statistics, _ = self._harness.run(batch.table, traffic or Traffic())
         self.latest = dataclasses.replace(statistics, values=int(batch.table["count"].sum()))
         return [batch.encoded(index, outcome) for index, outcome in enumerate(outcomes)]
 

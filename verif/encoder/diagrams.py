@@ -14,6 +14,7 @@ from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
 from cassandra_spec.rtl.dma.registers import register_of
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.rtl.encoder import EncoderTop
+from cassandra_spec.verif.dma.encoding import commands_of
 from cassandra_spec.verif.encoder.model import Segment
 from cassandra_spec.verif.library.packets import codebook_packet, values_packet
 from cassandra_spec.verif.library.payloads import gaussian
@@ -28,7 +29,6 @@ from cassandra_spec.verif.library.tracing import (
 from cassandra_spec.verif.library.waves import Diagram, Trace, axi, axi_stream
 
 _CONFIG = EncoderConfig(lanes=8, schemes=("unary",), vector=16, group=16, segment=64)
-_FIRST = 27  # bits of the command word in ENCODE_COMMAND
 _BASES = (0x1FC0, 0x8000)  # the first region crosses a page
 
 
@@ -68,8 +68,7 @@ def trace_store(cycles: int = 320) -> Trace:
         "verification_length": 256,
         "irq_enable": 1,
         "control": 1,
-        "encode_command": segment.word & ((1 << _FIRST) - 1),
-        "encode_vector": segment.word >> _FIRST,
+        **commands_of(segment.word),
         "start": 1,
     }
     numbers = ("result", "result_speculation_length", "result_verification_length")

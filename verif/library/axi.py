@@ -111,44 +111,6 @@ class Rules(wiring.Component):
         return {f"{channel}_{name}": idle | kept for name, kept in rules.items()}
 
 
-class _Waiting(wiring.Component):
-    """A queue of the numbers of waiting accesses, in order.
-
-    Members
-    -------
-    put : In(1), number : In(width)
-        One more, from the next cycle on.
-    take : In(1)
-    oldest : Out(width), some : Out(1), full : Out(1)
-    """
-
-    def __init__(self, *, width: int, depth: int) -> None:
-        self.width, self.depth = width, depth
-        super().__init__(
-            {
-                "put": In(1),
-                "number": In(width),
-                "take": In(1),
-                "oldest": Out(width),
-                "some": Out(1),
-                "full": Out(1),
-            }
-        )
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        m.submodules.queue = queue = fifo.SyncFIFO(width=self.width, depth=self.depth)
-        m.d.comb += [
-            queue.w_data.eq(self.number),
-            queue.w_en.eq(self.put),
-            queue.r_en.eq(self.take),
-            self.oldest.eq(queue.r_data),
-            self.some.eq(queue.r_rdy),
-            self.full.eq(~queue.w_rdy),
-        ]
-        return m
-
-
 class ReadRules(Rules):
     """The read channels of AXI4. Bursts of one ID are answered in order, by counting beats.
 
@@ -178,25 +140,25 @@ class ReadRules(Rules):
 
     def _follow(self, m: Module, identity: int, asked: Signal, last: Signal, full: Signal) -> None:
         """Track the bursts of an ID, and the beats of its oldest one."""
-        waiting = _Waiting(width=8, depth=self.config.depth)
+        waiting = fifo.SyncFIFO(width=8, depth=self.config.depth)  # accesses, in order
         m.submodules[f"id_{identity}"] = waiting
         beats = Signal(8, name=f"beats_{identity}")
         chosen = self._wire("m_axi_rid") == identity
-        ends = beats == waiting.oldest
+        ends = beats == waiting.r_data
         moves = self._moves("m_axi_r") & chosen
         asks = self._wire("m_axi_arid") == identity
         m.d.comb += [
-            waiting.number.eq(self._wire("m_axi_arlen")),
-            waiting.put.eq(self._moves("m_axi_ar") & asks),
-            waiting.take.eq(moves & ends),
+            waiting.w_data.eq(self._wire("m_axi_arlen")),
+            waiting.w_en.eq(self._moves("m_axi_ar") & asks),
+            waiting.r_en.eq(moves & ends),
         ]
         with m.If(moves):
             m.d.sync += beats.eq(Mux(ends, 0, beats + 1))
         with m.If(chosen):
             right = self._wire("m_axi_rlast") == ends
-            m.d.comb += [asked.eq(waiting.some), last.eq(~waiting.some | right)]
+            m.d.comb += [asked.eq(waiting.r_rdy), last.eq(~waiting.r_rdy | right)]
         with m.If(asks):
-            m.d.comb += full.eq(waiting.full)
+            m.d.comb += full.eq(~waiting.w_rdy)
 
 
 class WriteRules(Rules):
@@ -233,22 +195,22 @@ class WriteRules(Rules):
 
     def _addresses(self, m: Module) -> tuple[Value, Value, Value, Value]:
         """Return the current write burst (present, length, ID), and an overflow flag."""
-        waiting = _Waiting(width=9, depth=2 * self.config.outstanding)
+        waiting = fifo.SyncFIFO(width=9, depth=2 * self.config.outstanding)
         m.submodules.addresses = waiting
         offered = self._wire("m_axi_awvalid")
         known = Signal()  # the offered address was queued before
         begins = offered & ~known
         number = Cat(self._wire("m_axi_awlen"), self._wire("m_axi_awid"))
-        oldest = Mux(waiting.some, waiting.oldest, number)
+        oldest = Mux(waiting.r_rdy, waiting.r_data, number)
         done = self._moves("m_axi_w") & self._wire("m_axi_wlast")
         m.d.sync += known.eq(offered & ~self._wire("m_axi_awready"))
-        at_once = done & ~waiting.some  # the only word of a new address
+        at_once = done & ~waiting.r_rdy  # the only word of a new address
         m.d.comb += [
-            waiting.number.eq(number),
-            waiting.put.eq(begins & ~at_once),
-            waiting.take.eq(done),
+            waiting.w_data.eq(number),
+            waiting.w_en.eq(begins & ~at_once),
+            waiting.r_en.eq(done),
         ]
-        return waiting.some | begins, oldest[:8], oldest[8], begins & waiting.full
+        return waiting.r_rdy | begins, oldest[:8], oldest[8], begins & ~waiting.w_rdy
 
     def _owed(self, m: Module, done: Value, identity: Value) -> Value:
         """Return 1 if a burst of the response's ID had its last word in an earlier cycle."""

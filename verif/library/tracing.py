@@ -10,6 +10,7 @@ from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
 from cassandra_spec.rtl.dma.registers import register_of
+from cassandra_spec.verif.dma.host import codebook_words
 from cassandra_spec.verif.library.waves import Trace
 
 Access = tuple[int, int | None]
@@ -65,25 +66,6 @@ class Ready:
         self._cycle += 1
 
 
-class Later:
-    """Another driver, which begins after some cycles."""
-
-    def __init__(self, driver: Driver, cycles: int) -> None:
-        self._driver, self._left = driver, cycles
-
-    def drive(self, ctx: Any, top: Any) -> None:
-        """Set inputs when the time has come."""
-        if not self._left:
-            self._driver.drive(ctx, top)
-
-    def see(self, cycle: Mapping[str, int]) -> None:
-        """Read all ports, or wait."""
-        if self._left:
-            self._left -= 1
-        else:
-            self._driver.see(cycle)
-
-
 class Packets:
     """Drives words into the AXI4-Stream inputs of a top, as early as possible.
 
@@ -111,19 +93,23 @@ class Packets:
 class Host:
     """Software on AXI4-Lite: accesses one by one, each after the answer to the previous one.
 
-    Accesses in ``later`` begin when the top raises its interrupt.
+    They begin after ``wait`` cycles; those in ``later`` when the top raises its interrupt.
     """
 
     def __init__(
         self,
         accesses: Iterable[Access],
         later: Iterable[Access] = (),
+        wait: int = 0,
     ) -> None:
         self._accesses, self._later = deque(accesses), deque(later)
         self._sent = set[str]()  # channels that the current access has used
+        self._wait = wait
 
     def drive(self, ctx: Any, top: Any) -> None:
         """Set the port."""
+        if self._wait:
+            return
         address, value = self._accesses[0] if self._accesses else (0, 0)
         writes = bool(self._accesses) and value is not None
         ctx.set(top.s_axil_awaddr, address if writes else 0)
@@ -139,6 +125,9 @@ class Host:
 
     def see(self, cycle: Mapping[str, int]) -> None:
         """Record taken and answered accesses."""
+        if self._wait:
+            self._wait -= 1
+            return
         for name in ("aw", "w", "ar"):
             if cycle[f"s_axil_{name}valid"] and cycle[f"s_axil_{name}ready"]:
                 self._sent.add(name)
@@ -156,7 +145,5 @@ def writes_of(values: Mapping[str, int]) -> list[Access]:
 
 def codebook_writes(book: Sequence[int]) -> list[Access]:
     """Return the writes of a codebook to slot 0."""
-    offset, last = register_of("codebook").offset, len(book) - 1
-    return [
-        (offset, entry | place << 8 | int(place == last) << 24) for place, entry in enumerate(book)
-    ]
+    offset = register_of("codebook").offset
+    return [(offset, word) for word in codebook_words(0, book)]
