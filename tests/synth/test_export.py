@@ -138,45 +138,39 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def files_with_registers(name):
-    return {"regs", *(f"{name}{end}" for end in (*SUFFIXES, "_memories.v", ".h"))}
+ENCODER = EncoderConfig(lanes=8, schemes=("mx",), vector=64, group=64, segment=1024)
 
 
-@pytest.mark.parametrize(("top", "decoders"), [("dma", 1), ("array", 2)])
-def test_a_dma_has_its_registers(top, decoders, tmp_path, capsys):
-    flags = ["--lanes", "8", "--schemes", "mx", "--bus", "256", "--queue", "4"]
-    flags += ["--decoders", str(decoders)]
-    assert main(["rtl", "--out", str(tmp_path), "--top", top, *flags]) == 0
-    config = DmaConfig(decoder=CONFIG, decoders=decoders, bus=32, queue=4)
+@pytest.mark.parametrize(
+    ("flags", "config", "ports"),
+    [
+        *(
+            (
+                f"{top} --queue 4 --decoders {decoders}",
+                DmaConfig(decoder=CONFIG, decoders=decoders, bus=32, queue=4),
+                {"m_axi_rdata": 256, "m_axi_arid": ids, "m_axis_values_tdata": 128 * decoders},
+            )
+            for top, decoders, ids in (("dma", 1, 1), ("array", 2, 2))
+        ),
+        (
+            "encoder-dma --vector 64 --group 64 --segment 1024 --results 4",
+            StoreConfig(encoder=ENCODER, bus=32, results=4),
+            {"m_axi_wdata": 256, "s_axis_values_tdata": 128},
+        ),
+    ],
+)
+def test_a_dma_has_its_registers(flags, config, ports, tmp_path, capsys):
+    shared = ["--lanes", "8", "--schemes", "mx", "--bus", "256"]
+    assert main(["rtl", "--out", str(tmp_path), *shared, "--top", *flags.split()]) == 0
     name = config.module_name
     assert capsys.readouterr().out.strip() == str(tmp_path / f"{name}.v")
-    assert {path.name for path in tmp_path.iterdir()} == files_with_registers(name)
+    files = {"regs", *(f"{name}{end}" for end in (*SUFFIXES, "_memories.v", ".h"))}
+    assert {path.name for path in tmp_path.iterdir()} == files
     assert (tmp_path / f"{name}.h").read_text() == c_header(config)
-    ports = {
-        p["name"]: p["width"] for p in json.loads((tmp_path / f"{name}.json").read_text())["ports"]
-    }
-    assert ports["m_axi_rdata"] == 256
-    assert ports["m_axi_arid"] == config.id_bits
-    assert ports["m_axis_values_tdata"] == 16 * 8 * decoders
-    assert not [port for port in ports if "__" in port or "$" in port]
-
-
-def test_an_encoder_dma_has_its_registers(tmp_path, capsys):
-    flags = ["--lanes", "8", "--schemes", "mx", "--vector", "64", "--group", "64"]
-    flags += ["--segment", "1024", "--bus", "256", "--results", "4"]
-    assert main(["rtl", "--out", str(tmp_path), "--top", "encoder-dma", *flags]) == 0
-    encoder = EncoderConfig(lanes=8, schemes=("mx",), vector=64, group=64, segment=1024)
-    config = StoreConfig(encoder=encoder, bus=32, results=4)
-    name = config.module_name
-    assert capsys.readouterr().out.strip() == str(tmp_path / f"{name}.v")
-    assert {path.name for path in tmp_path.iterdir()} == files_with_registers(name)
-    assert (tmp_path / f"{name}.h").read_text() == c_header(config)
-    ports = {
-        p["name"]: p["width"] for p in json.loads((tmp_path / f"{name}.json").read_text())["ports"]
-    }
-    assert ports["m_axi_wdata"] == 256
-    assert ports["s_axis_values_tdata"] == 16 * 8
-    assert not [port for port in ports if "__" in port or "$" in port]
+    described = json.loads((tmp_path / f"{name}.json").read_text())["ports"]
+    widths = {port["name"]: port["width"] for port in described}
+    assert ports == {port: widths[port] for port in ports}
+    assert not [port for port in widths if "__" in port or "$" in port]
 
 
 @pytest.mark.parametrize(
