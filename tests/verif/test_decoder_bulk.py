@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from _pytest.mark import ParameterSet
 from numpy.typing import NDArray
 
 from cassandra_spec.golden import codec
+from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import SCHEMES, Format, Scheme
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.verif.decoder.bulk import (
@@ -26,12 +27,13 @@ from cassandra_spec.verif.decoder.bulk import (
 from cassandra_spec.verif.decoder.faults import (
     Fault,
     bad_ranks,
+    coded_faults,
     cuts,
     faults,
     flip_bits,
     golden_result,
 )
-from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs, with_long_book
+from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs, sizes_of, with_long_book
 from cassandra_spec.verif.decoder.sampling import sample_job, sample_switch
 from cassandra_spec.verif.library.coverage import EXTREMES, FOLDER, Coverage, group_sizes
 from cassandra_spec.verif.library.patterns import PATTERNS
@@ -39,13 +41,78 @@ from cassandra_spec.verif.library.payloads import (
     KINDS,
     Payload,
     directed,
+    draw,
     gaussian,
     random_format,
 )
-from tests.marks import exhaustive, slow
+from tests.marks import slow
 
 CodecOf = Callable[[int], RtlCodec]
 LANES = (slow(8), 16, slow(32))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A decoder under test, and the bins that its suite counts."""
+
+    name: str
+    config: DecoderConfig
+    coverage: Coverage
+
+    @property
+    def rtl(self) -> RtlCodec:
+        return built(self.config)
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        return sizes_of(self.config)
+
+    @property
+    def coded(self) -> Format:
+        """Return a format with coded exponents of pruned values."""
+        lanes = self.config.lanes
+        return Format(pruned_exponent="coded", beat=lanes, segment=256, **self.sizes)
+
+    def jobs(self, rng: np.random.Generator, count: int, **chosen: Any) -> list[Job]:
+        config = self.config
+        names = ("schemes", "coded", "truncated")
+        fixed = {name: getattr(config, name) for name in names} | self.sizes | chosen
+        return mixed_jobs(rng, lanes=config.lanes, count=count, **fixed)
+
+    def format(self, rng: np.random.Generator, scheme: Scheme, **chosen: Any) -> Format:
+        """Draw a format that the decoder reads, and change some fields of it."""
+        coded, lanes = self.config.coded, self.config.lanes
+        drawn = random_format(
+            rng, lanes=lanes, scheme=scheme, segment=256, coded=coded, **self.sizes
+        )
+        return dataclasses.replace(drawn, **chosen)
+
+
+built = functools.cache(RtlCodec)
+HALF, FULL, CODED = Coverage(), Coverage(), Coverage()
+
+
+def subject(name: str, coverage: Coverage, *marks: pytest.MarkDecorator, **config: Any) -> Any:
+    found = Subject(name=name, config=DecoderConfig(**config), coverage=coverage)
+    return pytest.param(found, marks=marks, id=name)
+
+
+SLOW, EXHAUSTIVE = pytest.mark.slow, pytest.mark.exhaustive
+HALVES = (
+    subject("8", HALF, SLOW, lanes=8),
+    subject("16", HALF, lanes=16),
+    subject("32", HALF, SLOW, lanes=32),
+)
+SUBJECTS = (
+    *HALVES,
+    subject("full_8", FULL, EXHAUSTIVE, lanes=8, target_rate="full"),
+    subject("full_16", FULL, SLOW, lanes=16, target_rate="full"),
+    subject("full_32", FULL, EXHAUSTIVE, lanes=32, target_rate="full"),
+    subject(
+        "coded", CODED, SLOW, schemes=("unary",), codebook=32, window=3, superblock=384, coded=True
+    ),
+)
+of_all = pytest.mark.parametrize("subject", SUBJECTS)
 
 # Bins of this suite; the cocotb suite has the rest.
 DEMANDS = (
@@ -54,11 +121,6 @@ DEMANDS = (
     *("reset.draft", "reset.target", "stall.speculation.*", "stall.verification.*"),
     *("stall.values.*", "stall.command.*", "stall.codebook.*"),
 )
-
-
-@pytest.fixture(scope="module")
-def coverage() -> Coverage:
-    return Coverage()
 
 
 def traffic_of(rng: np.random.Generator, **settings: bool) -> Traffic:
@@ -92,55 +154,41 @@ def sample_stalls(coverage: Coverage, result: Result) -> None:
         coverage.sample(f"stall.{name}.starved", count.starved)
 
 
-def crossings() -> Iterator[ParameterSet]:
-    """Yield all pairs of patterns for 16 lanes; for 8 and 32 each once, the others exhaustive."""
-    pairs = itertools.product(enumerate(PATTERNS), enumerate(PATTERNS))
-    for ((i, regions), (j, values)), lanes in itertools.product(pairs, (8, 16, 32)):
-        once = (i + j) % len(PATTERNS) == 1
-        mark = pytest.param if lanes == 16 else slow if once else exhaustive
-        yield mark(lanes, regions, values)
-
-
-@pytest.mark.parametrize(("lanes", "regions", "values"), [*crossings()])
+@pytest.mark.parametrize("regions", PATTERNS)
+@of_all
 def test_idle_by_back_pressure_by_payload(
-    codec_of: CodecOf,
-    rng: np.random.Generator,
-    coverage: Coverage,
-    lanes: int,
-    regions: str,
-    values: str,
+    subject: Subject, rng: np.random.Generator, regions: str
 ) -> None:
-    patterns = dict.fromkeys(PORTS, PATTERNS[regions]) | {"values": PATTERNS[values]}
-    traffic = Traffic(patterns=patterns, seed=int(rng.integers(1 << 62)))
-    jobs = mixed_jobs(rng, lanes=lanes, count=60)
-    check(codec_of(lanes), jobs, traffic, coverage)
+    for values in PATTERNS:
+        patterns = dict.fromkeys(PORTS, PATTERNS[regions]) | {"values": PATTERNS[values]}
+        traffic = Traffic(patterns=patterns, seed=int(rng.integers(1 << 62)))
+        check(subject.rtl, subject.jobs(rng, 60), traffic, subject.coverage)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("lanes", LANES)
-def test_every_directed_payload(
-    codec_of: CodecOf, rng: np.random.Generator, coverage: Coverage, lanes: int, scheme: Scheme
-) -> None:
-    for truncated in range(8):
-        fmt = random_format(rng, lanes=lanes, scheme=scheme, segment=256)
-        fmt = dataclasses.replace(fmt, truncated=truncated)
+@of_all
+def test_every_directed_payload(subject: Subject, rng: np.random.Generator) -> None:
+    exponents = ("raw", "coded") if subject.config.coded else ("raw",)
+    for scheme, t, pruned in itertools.product(subject.config.schemes, range(8), exponents):
+        fmt = subject.format(rng, scheme, truncated=t, pruned_exponent=pruned)
         jobs = [job for payload in directed(rng, fmt) for job in jobs_of(payload)]
-        check(codec_of(lanes), jobs, traffic_of(rng), coverage)
-    coverage.require(f"last_beat.{lanes}.*", *extremes_of(lanes, scheme))
+        check(subject.rtl, jobs, traffic_of(rng), subject.coverage)
+    if subject.coverage is HALF:
+        lanes = subject.config.lanes
+        for scheme in SCHEMES:
+            HALF.require(f"last_beat.{lanes}.*", *extremes_of(lanes, scheme))
 
 
-@pytest.mark.parametrize("lanes", LANES)
-def test_every_group(
-    codec_of: CodecOf, rng: np.random.Generator, coverage: Coverage, lanes: int
-) -> None:
+@of_all
+def test_every_group(subject: Subject, rng: np.random.Generator) -> None:
     """Each beat of the smallest group takes a row of exponents of its own."""
-    schemes: tuple[Scheme, ...] = ("mx", "exact")
+    lanes = subject.config.lanes
+    schemes = [scheme for scheme in subject.config.schemes if scheme != "unary"]
     for scheme, group in itertools.product(schemes, group_sizes(lanes)):
-        fmt = random_format(rng, lanes=lanes, scheme=scheme)
-        fmt = dataclasses.replace(fmt, group=group, segment=512)
+        fmt = subject.format(rng, scheme, group=group, segment=512)
         jobs = list(jobs_of(KINDS["below"](fmt, rng, 700)))
-        check(codec_of(lanes), jobs, traffic_of(rng), coverage)
-    coverage.require(f"group_size.{lanes}.*")
+        check(subject.rtl, jobs, traffic_of(rng), subject.coverage)
+    if schemes:
+        subject.coverage.require(f"group_size.{lanes}.*")
 
 
 def extremes_of(lanes: int, scheme: Scheme) -> list[str]:
@@ -149,58 +197,45 @@ def extremes_of(lanes: int, scheme: Scheme) -> list[str]:
     return [f"extreme.{lanes}.{name}.*" for name in names]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("scheme", "lanes", "fixed"),
+    "subject",
     [
-        ("unary", 16, {"codebook": 32, "window": 3, "superblock": 384, "coded": True}),
-        ("mx", 8, {"superblock": 256}),
-        exhaustive("exact", 32, {}),
+        subject("mx", HALF, SLOW, lanes=8, schemes=("mx",), superblock=256),
+        subject("exact", HALF, EXHAUSTIVE, lanes=32, schemes=("exact",)),
     ],
 )
-def test_decoders_of_one_scheme(
-    rng: np.random.Generator,
-    coverage: Coverage,
-    scheme: Scheme,
-    lanes: int,
-    fixed: dict[str, Any],
-) -> None:
-    rtl = RtlCodec(DecoderConfig(lanes=lanes, schemes=(scheme,), **fixed))
+def test_decoders_of_one_scheme(subject: Subject, rng: np.random.Generator) -> None:
     for _ in range(10):
-        jobs = mixed_jobs(rng, lanes=lanes, count=100, schemes=(scheme,), **fixed)
-        check(rtl, jobs, traffic_of(rng), coverage)
+        check(subject.rtl, subject.jobs(rng, 100), traffic_of(rng), subject.coverage)
 
 
-def long_payloads(rng: np.random.Generator, lanes: int, **sizes: Any) -> Iterator[Payload]:
-    """Yield every chunk with every carry, and the longest segments."""
-    fmt = Format(beat=lanes, segment=1 << 16, group=32, **sizes)
-    yield KINDS["chunks"](fmt, rng, 0)
+@of_all
+def test_every_chunk_with_every_carry(subject: Subject, rng: np.random.Generator) -> None:
+    """Every chunk with every carry, and the longest segments."""
+    chunks, lanes = Coverage(), subject.config.lanes
+    fmt = Format(beat=lanes, segment=1 << 16, group=32, **subject.sizes)
     almost = fmt.segment - lanes  # whose beats are a number of ones alone
-    for count in (almost, fmt.segment):
-        yield KINDS["totals"](fmt, rng, count)
-
-
-@pytest.mark.parametrize("lanes", LANES)
-def test_every_chunk_with_every_carry(
-    codec_of: CodecOf, rng: np.random.Generator, lanes: int
-) -> None:
-    chunks = Coverage()
-    for payload in long_payloads(rng, lanes):
-        check(codec_of(lanes), list(jobs_of(payload)), Traffic(), chunks)
+    for kind, count in (("chunks", 0), ("totals", almost), ("totals", fmt.segment)):
+        check(subject.rtl, list(jobs_of(KINDS[kind](fmt, rng, count))), Traffic(), chunks)
     chunks.require("chunk.*", "code_length.*", f"extreme.{lanes}.count.most")
-    chunks.save(FOLDER / f"chunks_{lanes}.json")
+    chunks.save(FOLDER / f"chunks_{subject.name}.json")
 
 
-@pytest.mark.parametrize("lanes", LANES)
+@of_all
 def test_entries_beyond_those_that_the_decoder_holds_are_ignored(
-    codec_of: CodecOf, rng: np.random.Generator, coverage: Coverage, lanes: int
+    subject: Subject, rng: np.random.Generator
 ) -> None:
-    jobs = mixed_jobs(rng, lanes=lanes, count=20, schemes=("unary",))
+    """Also of the codebook of pruned values."""
+    jobs, config = subject.jobs(rng, 20, schemes=("unary",)), subject.config
+    if config.coded:
+        jobs += [job for each in slow_codes(subject.coded, rng) for job in jobs_of(each)]
     requests = [with_long_book(rng, job) for job in jobs]
-    result = codec_of(lanes).run(requests, traffic_of(rng))
+    longest = max(len(request.pruned_codebook) for request in requests)
+    assert longest >= config.codebook * config.coded
+    result = subject.rtl.run(requests, traffic_of(rng))
     for job, values in zip(jobs, split(result, requests), strict=True):
         assert np.array_equal(values, job.expected), str(job)
-        coverage.sample("miss.long_packet")
+        subject.coverage.sample("miss.long_packet")
 
 
 @pytest.mark.parametrize("target", [False, True], ids=["draft", "target"])
@@ -229,32 +264,33 @@ def test_padding_need_not_be_sent(
 
 
 @pytest.mark.parametrize("serial", [True, False], ids=["one by one", "back to back"])
-@pytest.mark.parametrize("lanes", LANES)
+@of_all
 def test_faults_are_flagged_and_what_follows_is_right(
-    codec_of: CodecOf, rng: np.random.Generator, coverage: Coverage, lanes: int, serial: bool
+    subject: Subject, rng: np.random.Generator, serial: bool
 ) -> None:
-    items = with_faults(rng, lanes)
-    check_faults(codec_of(lanes), items, traffic_of(rng, serial=serial, go_on=True), coverage)
+    items = with_faults(rng, subject)
+    traffic = traffic_of(rng, serial=serial, go_on=True)
+    check_faults(subject.rtl, items, traffic, subject.coverage)
     for before, after in itertools.pairwise(items):
         if isinstance(before, Fault) and isinstance(after, Job):
-            coverage.sample(f"recovery.{before.cause}")
+            subject.coverage.sample(f"recovery.{before.cause}")
 
 
 @pytest.mark.parametrize("outputs", ["always", "stall"])
-@pytest.mark.parametrize("lanes", LANES)
+@of_all
 def test_regions_that_end_anywhere_are_short(
-    codec_of: CodecOf, rng: np.random.Generator, coverage: Coverage, lanes: int, outputs: str
+    subject: Subject, rng: np.random.Generator, outputs: str
 ) -> None:
     """The end comes while a window is missing, and while both stages of a beat are held."""
     traffic = Traffic(patterns={"values": PATTERNS[outputs]}, seed=1, go_on=True)
-    check_faults(codec_of(lanes), list(cuts(rng, lanes)), traffic, coverage)
+    items = list(cuts(rng, subject.config.lanes, **subject.sizes))
+    check_faults(subject.rtl, items, traffic, subject.coverage)
 
 
-@pytest.mark.parametrize("lanes", LANES)
-def test_one_bad_rank_is_flagged(
-    codec_of: CodecOf, rng: np.random.Generator, coverage: Coverage, lanes: int
-) -> None:
-    check_faults(codec_of(lanes), list(bad_ranks(rng, lanes)), Traffic(go_on=True), coverage)
+@of_all
+def test_one_bad_rank_is_flagged(subject: Subject, rng: np.random.Generator) -> None:
+    items = list(bad_ranks(rng, subject.config.lanes, **subject.sizes))
+    check_faults(subject.rtl, items, Traffic(go_on=True), subject.coverage)
 
 
 def check_faults(
@@ -269,29 +305,34 @@ def check_faults(
         if isinstance(item, Fault):
             assert item.cause in outcome.causes, item.bin
             assert not traffic.serial or outcome.causes == (item.cause,), item.bin
-            coverage.sample(f"error.{item.bin}")
+            coverage.sample(f"{'coded.' * (item.bin in CODED_BINS)}error.{item.bin}")
         else:
             assert outcome.causes == (), str(item)
             assert np.array_equal(got, item.expected), str(item)
 
 
-def with_faults(rng: np.random.Generator, lanes: int) -> list[Fault | Job]:
+CODED_BINS = ("short.coded", "long.coded", "code.pruned", "rank.pruned")
+
+
+def with_faults(rng: np.random.Generator, subject: Subject) -> list[Fault | Job]:
     """Good segments with every fault between them, some faults side by side."""
-    good = mixed_jobs(rng, lanes=lanes, count=40)
+    config, good = subject.config, subject.jobs(rng, 40)
     items: list[Fault | Job] = []
-    for fault in faults(rng, lanes=lanes, schemes=SCHEMES):
+    found = faults(rng, lanes=config.lanes, schemes=config.schemes, **subject.sizes)
+    coded = dataclasses.replace(subject.coded, segment=1024)
+    for fault in (*found, *(coded_faults(rng, coded) if config.coded else ())):
         items.append(fault)
         if rng.random() < 0.7:
             items.append(good[rng.integers(len(good))])
     return [*items, good[0]]
 
 
-@pytest.mark.parametrize("lanes", LANES)
+@of_all
 def test_flipped_bits_are_flagged_exactly_when_golden_rejects_them(
-    codec_of: CodecOf, rng: np.random.Generator, lanes: int
+    subject: Subject, rng: np.random.Generator
 ) -> None:
     for _ in range(4):
-        check_flips(codec_of(lanes), rng, mixed_jobs(rng, lanes=lanes, count=150))
+        check_flips(subject.rtl, rng, subject.jobs(rng, 150))
 
 
 def check_flips(rtl: RtlCodec, rng: np.random.Generator, jobs: Sequence[Job]) -> None:
@@ -312,16 +353,13 @@ def is_unary(job: Job) -> bool:
     return job.payload.format.scheme == "unary"
 
 
-@pytest.mark.parametrize("lanes", LANES)
-def test_reset_in_the_middle(
-    codec_of: CodecOf, rng: np.random.Generator, coverage: Coverage, lanes: int
-) -> None:
+@of_all
+def test_reset_in_the_middle(subject: Subject, rng: np.random.Generator) -> None:
     for target in (False, True):
         for _ in range(12):
-            mixed = mixed_jobs(rng, lanes=lanes, count=20)
-            jobs = [dataclasses.replace(job, target=target) for job in mixed]
-            check_reset(codec_of(lanes), rng, jobs, coverage)
-            coverage.sample("reset.target" if target else "reset.draft")
+            jobs = [dataclasses.replace(job, target=target) for job in subject.jobs(rng, 20)]
+            check_reset(subject.rtl, rng, jobs, subject.coverage)
+            subject.coverage.sample("reset.target" if target else "reset.draft")
 
 
 def check_reset(
@@ -336,8 +374,53 @@ def check_reset(
     check(rtl, jobs, traffic_of(rng), coverage)
 
 
-def test_the_plan_is_covered(coverage: Coverage) -> None:
+def slow_codes(fmt: Format, rng: np.random.Generator) -> Iterator[Payload]:
+    """Yield the longest code alone, and beats of longest and shortest codes in turn.
+
+    Books are full, each with the bits of the one before inverted.
+    """
+    upwards = tuple(range(100, 99 + fmt.codebook))
+    noise = rng.integers(1 << 16, size=300, dtype=np.uint16) & 0x807F
+    beats = np.arange(300) // fmt.beat % 2 == 0
+    kinds = {"longest": np.full(300, -1), "swing": np.where(beats, 0, -1)}
+    for inverted, (name, ranks) in itertools.product((0, 255, 0), kinds.items()):
+        book = tuple(exponent ^ inverted for exponent in upwards)
+        values = (noise | np.array(book, np.uint16)[ranks] << 7).astype(np.uint16)
+        yield Payload(
+            name=name, format=fmt, values=values, kept=np.zeros(300, bool), pruned_codebook=book
+        )
+
+
+@pytest.mark.parametrize("subject", SUBJECTS[-1:])
+def test_codes_at_their_limit_and_none(subject: Subject, rng: np.random.Generator) -> None:
+    """Without entries every value is an escape, and every code one bit."""
+    payloads = list(slow_codes(subject.coded, rng))
+    escapes = dataclasses.replace(payloads[0], pruned_codebook=())
+    for payload in (*payloads, escapes):
+        check(subject.rtl, list(jobs_of(payload)), traffic_of(rng), CODED)
+
+
+def test_a_decoder_without_them_refuses_coded_exponents(
+    codec_of: CodecOf, rng: np.random.Generator
+) -> None:
+    payload = draw(rng, Format(pruned_exponent="coded"), 100, "weights")
+    with pytest.raises(CassandraError, match="pruned_exponent must be 'raw' for this decoder"):
+        codec_of(16).decode_target(payload.packed)
+    word = next(jobs_of(payload, [True])).request.word
+    raw = Payload(name="raw", format=Format(), values=gaussian(rng, 100))
+    request = dataclasses.replace(next(jobs_of(raw, [True])).request, command=word)
+    result = codec_of(16).run([request], Traffic(go_on=True))
+    assert [outcome and outcome.causes for outcome in result.outcomes] == [("command",)]
+
+
+def test_the_plan_is_covered() -> None:
     """Runs last in this file, which one process runs in order."""
-    coverage.save(FOLDER / "bulk.json")
-    print(coverage.report())
-    coverage.require(*DEMANDS)
+    HALF.save(FOLDER / "bulk.json")
+    print(HALF.report())
+    HALF.require(*DEMANDS)
+
+
+@pytest.mark.slow
+def test_the_plan_of_coded_exponents_is_covered() -> None:
+    CODED.save(FOLDER / "coded.json")
+    CODED.require("coded.*")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -14,85 +13,66 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.format import ERROR_CAUSES, SCHEMES, Format
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.decode.top import DecoderTop
-from cassandra_spec.verif.decoder.bulk import RtlCodec
 from cassandra_spec.verif.decoder.faults import Fault
-from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs
+from cassandra_spec.verif.decoder.jobs import Job, jobs_of
 from cassandra_spec.verif.library.command import command_fields, pack_fields
-from cassandra_spec.verif.library.coverage import Coverage
 from cassandra_spec.verif.library.packets import region_packet
-from cassandra_spec.verif.library.payloads import Payload, directed, gaussian, random_format
+from cassandra_spec.verif.library.payloads import Payload, directed, gaussian
 from cassandra_spec.verif.library.tracing import Packets, Ready, run
-from tests.marks import exhaustive
-from tests.verif.test_decoder_bulk import check, check_faults, traffic_of
+from tests.verif.test_decoder_bulk import (
+    EXHAUSTIVE,
+    FULL,
+    SLOW,
+    Subject,
+    check,
+    check_faults,
+    subject,
+    traffic_of,
+)
 
 # Each range once, and each number of lanes: the decoders of all t have the crossings of both.
-CONFIGS = [
-    exhaustive(DecoderConfig(lanes=16, truncated=(4, 4))),  # SMALL has one t, too
-    exhaustive(DecoderConfig(lanes=32, truncated=(4, 7))),
-    exhaustive(DecoderConfig(lanes=8, truncated=(2, 5))),  # the one with coded exponents, too
-    DecoderConfig(lanes=16, truncated=(0, 0)),
-    DecoderConfig(lanes=8, truncated=(3, 6), target_rate="full"),
-    DecoderConfig(lanes=8, truncated=(1, 3), coded=True),
-    DecoderConfig(lanes=16, schemes=("unary",), truncated=(7, 7)),
-]
+SUBJECTS = (
+    subject("16_t4", FULL, EXHAUSTIVE, lanes=16, truncated=(4, 4)),  # SMALL has one t, too
+    subject("32_t4_7", FULL, EXHAUSTIVE, lanes=32, truncated=(4, 7)),
+    subject("8_t2_5", FULL, EXHAUSTIVE, lanes=8, truncated=(2, 5)),  # coded ones have some, too
+    subject("16_t0", FULL, SLOW, lanes=16, truncated=(0, 0)),
+    subject("8_full_t3_6", FULL, SLOW, lanes=8, truncated=(3, 6), target_rate="full"),
+    subject("8_coded_t1_3", FULL, SLOW, lanes=8, truncated=(1, 3), coded=True),
+    subject("16_unary_t7", FULL, SLOW, lanes=16, schemes=("unary",), truncated=(7, 7)),
+)
+in_bulk = pytest.mark.parametrize("subject", SUBJECTS)
 SMALL = DecoderConfig(lanes=8, schemes=("mx",), truncated=(4, 4))
 
 
-def in_bulk(test: Callable[..., None]) -> Callable[..., None]:
-    """Return a slow test of every configuration, whose simulator is built once."""
-    each = pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.module_name)
-    return pytest.mark.slow(each(test))
-
-
-@functools.cache
-def codec_of(config: DecoderConfig) -> RtlCodec:
-    return RtlCodec(config)
-
-
-def jobs_for(config: DecoderConfig, rng: np.random.Generator, count: int) -> list[Job]:
-    return mixed_jobs(
-        rng,
-        lanes=config.lanes,
-        count=count,
-        schemes=config.schemes,
-        lead=config.lead,
-        coded=config.coded,
-        truncated=config.truncated,
-    )
-
-
 @in_bulk
-def test_segments_in_any_traffic(config: DecoderConfig, rng: np.random.Generator) -> None:
+def test_segments_in_any_traffic(subject: Subject, rng: np.random.Generator) -> None:
     for _ in range(4):
-        check(codec_of(config), jobs_for(config, rng, 40), traffic_of(rng), Coverage())
+        check(subject.rtl, subject.jobs(rng, 40), traffic_of(rng), subject.coverage)
 
 
 @in_bulk
-def test_directed_payloads(config: DecoderConfig, rng: np.random.Generator) -> None:
-    least, most = config.truncated
+def test_directed_payloads(subject: Subject, rng: np.random.Generator) -> None:
+    least, most = subject.config.truncated
     for scheme, t in itertools.product(SCHEMES, sorted({least, most})):
-        if config.has(scheme):
-            fmt = random_format(
-                rng, lanes=config.lanes, scheme=scheme, segment=256, lead=config.lead
-            )
-            fmt = dataclasses.replace(fmt, truncated=t)
+        if subject.config.has(scheme):
+            fmt = subject.format(rng, scheme, truncated=t)
             jobs = [job for payload in directed(rng, fmt) for job in jobs_of(payload)]
-            check(codec_of(config), jobs, traffic_of(rng), Coverage())
+            check(subject.rtl, jobs, traffic_of(rng), subject.coverage)
 
 
 @in_bulk
 def test_another_t_is_refused_and_what_follows_is_right(
-    config: DecoderConfig, rng: np.random.Generator
+    subject: Subject, rng: np.random.Generator
 ) -> None:
-    least, most = config.truncated
-    good = jobs_for(config, rng, 16)
+    least, most = subject.config.truncated
+    good = subject.jobs(rng, 16)
     items: list[Fault | Job] = []
     for place, job in enumerate(good):
         t = place % 8
         items += [job] if least <= t <= most else [with_t(job, t), job]
     for serial in (True, False):
         traffic = traffic_of(rng, serial=serial, go_on=True)
-        check_faults(codec_of(config), items, traffic, Coverage())
+        check_faults(subject.rtl, items, traffic, subject.coverage)
 
 
 def with_t(job: Job, t: int) -> Fault:
@@ -105,13 +85,13 @@ def with_t(job: Job, t: int) -> Fault:
 
 
 @in_bulk
-def test_the_codec_names_another_t(config: DecoderConfig, rng: np.random.Generator) -> None:
-    least, most = config.truncated
-    job = jobs_for(config, rng, 1)[0]
+def test_the_codec_names_another_t(subject: Subject, rng: np.random.Generator) -> None:
+    least, most = subject.config.truncated
+    job = subject.jobs(rng, 1)[0]
     fmt = dataclasses.replace(job.payload.format, truncated=(most + 1) % 8)
     request = dataclasses.replace(job.request, format=fmt)
     with pytest.raises(CassandraError, match=f"truncated must be from {least} to {most} for this"):
-        codec_of(config).run([request])
+        subject.rtl.run([request])
 
 
 def bytes_of(beat: Mapping[str, int]) -> bytes:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cassandra_spec.golden.format import SCHEMES, Format, Scheme
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.common.superblock_reader import BUS_ROWS
-from cassandra_spec.verif.decoder.jobs import Job, jobs_of
+from cassandra_spec.verif.decoder.jobs import Job, jobs_of, sizes_of
 from cassandra_spec.verif.library.bank import care_of, fields_of, number_of
 from cassandra_spec.verif.library.models import (
     bits_of,
@@ -49,11 +49,8 @@ def _format(config: DecoderConfig, rng: np.random.Generator, scheme: Scheme) -> 
         lanes=config.lanes,
         scheme=scheme,
         segment=512,
-        codebook=config.codebook,
-        window=config.window,
-        superblock=config.superblock,
-        lead=config.lead,
         coded=config.coded,
+        **sizes_of(config),
     )
 
 

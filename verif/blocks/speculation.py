@@ -21,7 +21,7 @@ from cassandra_spec.verif.blocks.paths import (
 )
 from cassandra_spec.verif.decoder.bulk import Request
 from cassandra_spec.verif.decoder.faults import faults
-from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs
+from cassandra_spec.verif.decoder.jobs import Job, jobs_of, mixed_jobs, sizes_of
 from cassandra_spec.verif.formal.harness import Together
 from cassandra_spec.verif.library.payloads import Payload, gaussian, random_format
 from cassandra_spec.verif.library.workloads import PACES
@@ -84,13 +84,8 @@ async def a_beat_in_each_cycle(dut: Any, instance: str) -> None:
     """With fixed widths, and no more rows than the bus brings, a beat costs a cycle."""
     path = await _Path(dut, instance).started()
     for scheme in ("mx", "exact"):
-        fmt = random_format(
-            path.rng,
-            lanes=path.config.lanes,
-            scheme=scheme,
-            superblock=path.config.superblock,
-            segment=512,
-        )
+        lanes, sizes = path.config.lanes, sizes_of(path.config)
+        fmt = random_format(path.rng, lanes=lanes, scheme=scheme, segment=512, **sizes)
         fmt = dataclasses.replace(fmt, truncated=4)
         job = Job(
             payload=Payload(name="dense", format=fmt, values=gaussian(path.rng, 512)),
@@ -122,14 +117,8 @@ async def a_waiting_codebook_goes_before_a_waiting_command(dut: Any) -> None:
 async def a_region_cut_after_every_word(dut: Any, instance: str, scheme: Scheme) -> None:
     """The beats before the abort are right, wherever the region ends."""
     path = await _Path(dut, instance).started()
-    fmt = Format(
-        scheme=scheme,
-        beat=path.config.lanes,
-        segment=1024,
-        codebook=path.config.codebook,
-        window=path.config.window,
-        superblock=path.config.superblock,
-    )
+    sizes, lanes = sizes_of(path.config), path.config.lanes
+    fmt = Format(scheme=scheme, beat=lanes, segment=1024, **sizes)
     values, kept = gaussian(path.rng, 1000), path.rng.random(1000) < 0.8
     payload = Payload(name="cut", format=fmt, values=values, kept=kept)
     job = Job(payload=payload, index=0, target=False)

@@ -24,7 +24,7 @@ from cassandra_spec.verif.blocks.paths import (
 )
 from cassandra_spec.verif.decoder.bulk import Request
 from cassandra_spec.verif.decoder.codebooks import LoadedBooks
-from cassandra_spec.verif.decoder.jobs import Job
+from cassandra_spec.verif.decoder.jobs import Job, sizes_of
 from cassandra_spec.verif.formal.harness import Together
 from cassandra_spec.verif.library.payloads import Payload, gaussian
 from cassandra_spec.verif.library.workloads import PACES
@@ -147,17 +147,8 @@ async def beats_at_the_rate_of_the_path(dut: Any, instance: str) -> None:
 
 def dense_job(path: _Path, scheme: Scheme, target: bool) -> Job:
     """Return a segment without a mask."""
-    config = path.config
-    fmt = Format(
-        scheme=scheme,
-        beat=config.lanes,
-        truncated=3,
-        segment=1024,
-        codebook=config.codebook,
-        window=config.window,
-        superblock=config.superblock,
-        lead=config.lead,
-    )
+    sizes, lanes = sizes_of(path.config), path.config.lanes
+    fmt = Format(scheme=scheme, beat=lanes, truncated=3, segment=1024, **sizes)
     payload = Payload(name="dense", format=fmt, values=gaussian(path.rng, 1000))
     return Job(payload=payload, index=0, target=target)
 

@@ -36,13 +36,13 @@ class Fault:
 
 
 def faults(
-    rng: Generator, *, lanes: int, schemes: tuple[Scheme, ...], lead: int = 1, **sizes: Any
+    rng: Generator, *, lanes: int, schemes: tuple[Scheme, ...], **sizes: Any
 ) -> Iterator[Fault]:
     """Yield every fault of the plan that a decoder of these schemes can have, on random segments.
 
     ``sizes`` are format fields in which the decoder differs from the default.
     """
-    base = Format(beat=lanes, lead=lead, **sizes)
+    base = Format(beat=lanes, **sizes)
     for target in (False, True):
         for scheme in schemes:
             yield from _wrong_lengths(rng, base, scheme, target)
@@ -78,9 +78,9 @@ def coded_faults(rng: Generator, fmt: Format) -> Iterator[Fault]:
         yield Fault(bin="rank.pruned", cause="rank", request=cut)
 
 
-def cuts(rng: Generator, lanes: int, *, lead: int = 1, **sizes: Any) -> Iterator[Fault]:
+def cuts(rng: Generator, lanes: int, **sizes: Any) -> Iterator[Fault]:
     """Yield segments of long codes, which starve in each beat, cut behind any word."""
-    fmt = Format(beat=lanes, segment=256, lead=lead, **sizes)
+    fmt = Format(beat=lanes, segment=256, **sizes)
     payload = draw(rng, fmt, fmt.segment, "longest")
     for target in (False, True):
         request = Job(payload=payload, index=0, target=target).request
@@ -89,9 +89,9 @@ def cuts(rng: Generator, lanes: int, *, lead: int = 1, **sizes: Any) -> Iterator
             yield Fault(bin=where, cause="short", request=cut)
 
 
-def bad_ranks(rng: Generator, lanes: int) -> Iterator[Fault]:
+def bad_ranks(rng: Generator, lanes: int, **sizes: Any) -> Iterator[Fault]:
     """Yield beats of rank 0 with one lane whose rank is just too large: a single bit is set."""
-    fmt = Format(beat=lanes, segment=256)
+    fmt = Format(beat=lanes, segment=256, **sizes)
     book = tuple(range(100, 100 + fmt.codebook))
     for lane, bit in itertools.product(range(lanes), range((fmt.codebook - 1).bit_length())):
         rank = 1 << bit
@@ -256,6 +256,7 @@ def golden_result(request: Request) -> NDArray[np.uint16] | None:
         verification=segment.verification,
         directory=np.array([entry], np.uint32),
         codebook=request.codebook[: request.format.codebook],
+        pruned_codebook=request.pruned_codebook[: request.format.codebook - 1],
     )
     try:
         return codec.decode_target(packed) if request.target else codec.decode_draft(packed)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.golden.format import SCHEMES, Scheme
+from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.verif.decoder.bulk import Request
 from cassandra_spec.verif.library.payloads import Payload, draw, random_format
 
@@ -78,6 +79,12 @@ def _longer(rng: np.random.Generator, book: tuple[int, ...], size: int) -> tuple
     others = [exponent for exponent in range(256) if exponent not in book]
     more = size - len(book) + int(rng.integers(1, 4))
     return (*book, *rng.permutation(others)[:more].tolist()) if book else book
+
+
+def sizes_of(config: DecoderConfig) -> dict[str, Any]:
+    """Return the format fields, beside the lanes, that a decoder is built for."""
+    names = ("codebook", "window", "superblock", "lead")
+    return {name: getattr(config, name) for name in names}
 
 
 def mixed_jobs(

@@ -28,19 +28,22 @@ from cassandra_spec.verif.linecov.waivers import Waiver, load, waived
 
 _ROOT = Path(__file__).resolve().parents[2]
 _TESTS = "tests/verif/test_"
-_ALL_SCHEMES = "not one_scheme"  # whose decoders get good segments only
+_HALF = "not full and not one_scheme"  # decoders of one scheme get good segments only
 SUITES: dict[str, tuple[str, ...]] = {
     **{
         f"decoder_l{lanes}": (
             f"{_TESTS}decoder_bulk.py",
             f"{_TESTS}decoder.py",
             "-k",
-            f"{lanes} and {_ALL_SCHEMES}",
+            f"{lanes} and {_HALF}",
         )
         for lanes in (8, 16, 32)
     },
-    **{f"full_rate_l{lanes}": (f"{_TESTS}full_rate.py", "-k", f"{lanes}") for lanes in (8, 16, 32)},
-    "coded": (f"{_TESTS}coded.py", "-k", "not without_them"),
+    **{
+        f"full_rate_l{lanes}": (f"{_TESTS}decoder_bulk.py", "-k", f"full_{lanes}")
+        for lanes in (8, 16, 32)
+    },
+    "coded": (f"{_TESTS}decoder_bulk.py", "-k", "coded and not without_them"),
     **{
         f"encoder_l{lanes}": (f"{_TESTS}encoder_bulk.py", f"{_TESTS}encoder.py", "-k", f"l{lanes}")
         for lanes in (8, 16, 32)
