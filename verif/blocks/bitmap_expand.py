@@ -1,4 +1,4 @@
-"""Bitmap expansion for every mask, and the block buffer under the demand rule."""
+"""The places of lanes, and the block buffer under the demand rule."""
 
 from __future__ import annotations
 
@@ -9,47 +9,25 @@ from typing import Any
 
 import cocotb
 
-from cassandra_spec.rtl.decode.bitmap_expand import BitmapExpand, BlockBuffer, LanePlaces
+from cassandra_spec.rtl.decode.bitmap_expand import BlockBuffer, LanePlaces
 from cassandra_spec.verif.library.bank import Bank, Case, play, rng_of
 from cassandra_spec.verif.library.models import (
     bitmap_expand,
-    bits_of,
     lane_choices,
     number_of_bits,
 )
 from cassandra_spec.verif.library.workloads import MASKS, Pace, masks_of, paces
 
-WIDTH = 16  # bits of an element
-EXPANDS = (1, 2, 4, 8, 16, 32)  # lanes
 BUFFERS = ((1, 1), (2, 3), (8, 9), (16, 7), (32, 9))  # lanes, planes
 PLACES = ((1, 1), (1, 4), (2, 4), (8, 8), (8, 16), (16, 64), (32, 64))  # lanes, places
 BEATS = 8  # beats of a segment
-RANDOM_MASKS = 1000
 
 
 def design() -> Bank:
-    """Build expansions, buffers and places of all sizes."""
-    expands = {f"expand_{n}": BitmapExpand(lanes=n, width=WIDTH) for n in EXPANDS}
+    """Build buffers and places of all sizes."""
     buffers = {f"buffer_{n}": BlockBuffer(lanes=n, planes=planes) for n, planes in BUFFERS}
     places = {f"places_{n}_{many}": LanePlaces(lanes=n, places=many) for n, many in PLACES}
-    return Bank({**expands, **buffers, **places})
-
-
-def expansions(rng: random.Random, lanes: int) -> Iterator[Case]:
-    """Yield every mask up to eight lanes, else no lane, all, each one, all but each, and random
-    ones.
-    """
-    every = (1 << lanes) - 1
-    if lanes <= 8:
-        masks = list(range(every + 1))
-    else:
-        single = [1 << lane for lane in range(lanes)]
-        masks = [0, every, *single, *(every ^ mask for mask in single)]
-        masks += [rng.getrandbits(lanes) for _ in range(RANDOM_MASKS)]
-    for mask in masks:
-        elements = rng.sample(range(1 << WIDTH), lanes)
-        out = bitmap_expand(elements, mask, lanes)
-        yield Case({"elements": elements, "lane_mask": mask}, {"lanes_out": out})
+    return Bank({**buffers, **places})
 
 
 def buffered_beats(
@@ -118,13 +96,6 @@ def segments(rng: random.Random, lanes: int, planes: int) -> Iterator[Case]:
 
 
 @cocotb.test()
-async def expansion_of_every_mask(dut: Any) -> None:
-    """Exhaustive up to 8 lanes."""
-    scripts = {f"expand_{n}": expansions(rng_of("expand", n), n) for n in EXPANDS}
-    await play(dut, design(), scripts, clocked=True)
-
-
-@cocotb.test()
 async def places_of_every_kind_of_mask(dut: Any) -> None:
     """Lanes get their values with all masks and paces, in stores of a beat's size and larger."""
     scripts = {
@@ -138,22 +109,3 @@ async def buffer_under_the_demand_rule(dut: Any) -> None:
     """Lanes get their values with all masks, paces and back-pressure, and with new segments."""
     scripts = {f"buffer_{n}": segments(rng_of("buffer", n), n, planes) for n, planes in BUFFERS}
     await play(dut, design(), scripts, clocked=True)
-
-
-@cocotb.test()
-async def planes_are_the_bits_of_a_field(dut: Any) -> None:
-    """A block with one bit set shows that bit in its lane only."""
-    scripts = {f"buffer_{n}": single_bits(n, planes) for n, planes in BUFFERS}
-    await play(dut, design(), scripts, clocked=True)
-
-
-def single_bits(lanes: int, planes: int) -> Iterator[Case]:
-    """Drive every bit of a block in turn."""
-    every = (1 << lanes) - 1
-    for plane, lane in itertools.product(range(planes), range(lanes)):
-        yield Case({"clear": 1})
-        rows = [0] * planes
-        rows[plane] = 1 << lane
-        yield Case({"block": rows, "load": 1})
-        fields = [plane_bit << plane for plane_bit in bits_of(1 << lane, lanes)]
-        yield Case({"choices": choices_of(lanes, every, 0)}, {"fields": fields})

@@ -6,9 +6,8 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from amaranth.hdl import Assert, Assume, Module, Value
+from amaranth.hdl import Assert, Assume, Module
 from amaranth.lib import wiring
-from amaranth.lib.wiring import Out
 
 from cassandra_spec.rtl.dma.axi import (
     connect_lite,
@@ -22,7 +21,7 @@ from cassandra_spec.rtl.dma.read_master import ReadMaster
 from cassandra_spec.rtl.dma.register_file import RegisterFile
 from cassandra_spec.rtl.dma.write_master import WriteMaster
 from cassandra_spec.verif.formal.drain import READS, Drained
-from cassandra_spec.verif.formal.harness import Around
+from cassandra_spec.verif.formal.harness import Around, pass_on
 from cassandra_spec.verif.formal.prover import Claim
 from cassandra_spec.verif.formal.store import CONFIG
 from cassandra_spec.verif.library.axi import LiteRules, ReadRules, Rules, WriteRules
@@ -39,7 +38,7 @@ class Flat(wiring.Component):
         inside: tuple[str, ...],
     ) -> None:
         self.block, self.config = block, getattr(block, "config", None)
-        self._connect, self._inside = connect, inside
+        self._connect = connect
         others = {n: member for n, member in block.signature.members.items() if n not in inside}
         super().__init__({**ports, **others})
 
@@ -48,11 +47,7 @@ class Flat(wiring.Component):
         m = Module()
         m.submodules.block = self.block
         self._connect(m, self, self.block)
-        outer = {path: port for path, _, port in self.signature.flatten(self)}
-        for path, member, inner in self.block.signature.flatten(self.block):
-            if path[0] not in self._inside:
-                ends = (outer[path], inner) if member.flow == Out else (inner, outer[path])
-                m.d.comb += Value.cast(ends[0]).eq(ends[1])
+        pass_on(m, self, self.block)
         return m
 
 

@@ -115,14 +115,12 @@ class Segments(Around):
 class Ends(Around):
     """A segment that begins is over before ``limit`` cycles have passed.
 
-    Sources always offer, packets have at most ``words`` words, segments at most two beats, and
+    Sources always offer, packets have at most two words, segments at most two beats, and
     values are always taken.
     """
 
-    def __init__(self, limit: int, *, words: int = 2, beats: int = 2) -> None:
+    def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.beats = beats
-        self.words = words
         super().__init__(Decoder(CONFIG))
 
     part: Decoder
@@ -139,16 +137,16 @@ class Ends(Around):
             Assume(~ResetSignal()),
             Assume(d.values.ready),
             Assume(~d.codebook.valid),
-            Assume(d.command.payload.count < self.beats * CONFIG.lanes),
+            Assume(d.command.payload.count < 2 * CONFIG.lanes),
         ]
         for name in ("speculation", "verification"):
             port = getattr(d, name)
-            count = Signal(range(self.words + 1), name=f"{name}_count")
+            count = Signal(range(3), name=f"{name}_count")
             with m.If(port.valid & port.ready):
                 m.d.sync += count.eq(Mux(port.payload.last, 0, count + 1))
             m.d.comb += [
                 Assume(port.valid),
-                Assume(port.payload.last | (count < self.words - 1)),
+                Assume(port.payload.last | (count < 1)),
             ]
 
 

@@ -18,7 +18,7 @@ from cassandra_spec.rtl.dma.drain import Drain
 from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
 from cassandra_spec.rtl.dma.read_master import ReadMaster, _Region
 from cassandra_spec.rtl.dma.write_master import RegionStore, WriteMaster
-from cassandra_spec.verif.formal.harness import Around, assume_holds
+from cassandra_spec.verif.formal.harness import Around, assume_holds, pass_on
 from cassandra_spec.verif.formal.netlist import Bit, Netlist
 from cassandra_spec.verif.formal.prover import Claim
 from cassandra_spec.verif.formal.store import CONFIG
@@ -51,11 +51,7 @@ class Drained(wiring.Component):
             self.quiet.eq(control.quiet),
             self.draining.eq(control.draining),
         ]
-        outer = {path: port for path, _, port in self.signature.flatten(self)}
-        for path, member, inner in master.signature.flatten(master):
-            if path in outer:
-                ends = (outer[path], inner) if member.flow == Out else (inner, outer[path])
-                m.d.comb += Value.cast(ends[0]).eq(ends[1])
+        pass_on(m, self, master)
         return m
 
 

@@ -59,20 +59,14 @@ _BLOCKS: dict[str, Callable[[], wiring.Component]] = {
 }
 
 
-_STEPS = (
-    "record_path",
-    "blocks",
-    "residue",
-    "codes",
-    "blocks_by_4",
-    "residue_by_4",
-    "codes_by_4",
-    "shared",
-    "speculation",
-    "verification",
-    "writer",
-)
+_LARGE = ("encoder", "encoder_by_4", "front", "loader", "select", "groups")
+_STEPS = [name for name in _BLOCKS if name not in _LARGE]
 """Blocks with few registers."""
+
+
+def _both(make: Callable[[EncoderConfig], wiring.Component], *, honest: bool = True) -> Together:
+    """Return the rules of a block that takes whole beats, and of one that takes pieces."""
+    return Together({n: Handshakes(make(config), honest=honest) for n, config in _BOTH.items()})
 
 
 class Rows(Handshakes):
@@ -194,9 +188,7 @@ CLAIMS = (
         name="encoder.handshake",
         what="Words of both regions and results stay, unchanged, until they are taken, whatever "
         "comes in and whatever the schedules emit (records and rows free).",
-        design=lambda: Together(
-            {name: Handshakes(Encoder(config), honest=False) for name, config in _BOTH.items()}
-        ),
+        design=lambda: _both(Encoder, honest=False),
         method="inductive",
         depth=2,
         free=_FREE_ROWS,
@@ -204,9 +196,7 @@ CLAIMS = (
     Claim(
         name="encoder.records",
         what="Records stay, unchanged, until they are taken (data of memories free).",
-        design=lambda: Together(
-            {name: Handshakes(EncoderFront(config)) for name, config in _BOTH.items()}
-        ),
+        design=lambda: _both(EncoderFront),
         method="inductive",
         depth=2,
         free={BeatMemory: ("read_data",)},
@@ -214,9 +204,7 @@ CLAIMS = (
     Claim(
         name="encoder.groups",
         what="Beats of groups stay, unchanged, until they are taken; the memories hold them.",
-        design=lambda: Together(
-            {name: Handshakes(GroupBuffer(config)) for name, config in _BOTH.items()}
-        ),
+        design=lambda: _both(GroupBuffer),
         method="inductive",
         depth=2,
     ),

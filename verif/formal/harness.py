@@ -45,6 +45,28 @@ class Together(wiring.Component):
         return m
 
 
+class Stated(wiring.Component):
+    """A claim about free inputs of these widths, which ``state`` asserts."""
+
+    def __init__(self, state: Callable[[Module, Any], None], **inputs: int) -> None:
+        self._state = state
+        super().__init__({name: In(width) for name, width in inputs.items()})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        self._state(m, self)
+        return m
+
+
+def pass_on(m: Module, outer: Any, inner: Any) -> None:
+    """Connect the ports of ``inner`` to those of the same names in ``outer``, around it."""
+    ports = {path: port for path, _, port in outer.signature.flatten(outer)}
+    for path, member, port in inner.signature.flatten(inner):
+        if path in ports:
+            driven, driver = (ports[path], port) if member.flow == Out else (port, ports[path])
+            m.d.comb += Value.cast(driven).eq(driver)
+
+
 class Around(wiring.Component):
     """A design between free ports; :meth:`claims` asserts its properties."""
 
@@ -57,10 +79,7 @@ class Around(wiring.Component):
         m = Module()
         part = self.part
         m.submodules.part = self._inside = Fragment.get(part, platform)  # claims may look inside
-        flat = part.signature.flatten
-        for (_, member, outer), (_, _, inner) in zip(flat(self.ports), flat(part), strict=True):
-            driven, driver = (outer, inner) if member.flow == Out else (inner, outer)
-            m.d.comb += Value.cast(driven).eq(driver)
+        pass_on(m, self.ports, part)
         self.claims(m)
         return m
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from amaranth.hdl import Assert, Assume, Cat, Const, Module, Mux, ResetSignal, Signal
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In
 
 from cassandra_spec.rtl.common.command import DecoderConfig
 from cassandra_spec.rtl.common.guard import Corrector, check_of
@@ -16,6 +16,7 @@ from cassandra_spec.rtl.dma.write_master import BurstFormer, RegionStore, WriteM
 from cassandra_spec.rtl.encode.types import EncoderConfig
 from cassandra_spec.verif.formal.harness import (
     Around,
+    Stated,
     Together,
     assert_holds,
     assume_holds,
@@ -131,54 +132,47 @@ class Ledger(Around):
         assert_holds(m, entries.valid, entries.ready, entries.payload, "entries")
 
 
-class Legal(wiring.Component):
-    """:class:`RegionCheck` equals its definition, with a sum of full width."""
+def legal(config: BusConfig) -> Stated:
+    """State that :class:`RegionCheck` equals its definition, with a sum of full width.
 
-    def __init__(self, config: BusConfig) -> None:
-        self.config = config
-        super().__init__({"base": In(64), "length": In(32)})
+    The last byte of a region has an address, in whole bus words.
+    """
 
-    def elaborate(self, platform: object) -> Module:
-        """Assert that the last byte of a region has an address, in whole bus words."""
-        m = Module()
-        m.submodules.check = check = RegionCheck(self.config)
-        low, end = self.config.word_bits, Signal(65)
+    def state(m: Module, free: Any) -> None:
+        m.submodules.check = check = RegionCheck(config)
+        low, end = config.word_bits, Signal(65)
         m.d.comb += [
-            check.base.eq(self.base),
-            check.length.eq(self.length),
-            end.eq(self.base + self.length),
+            check.base.eq(free.base),
+            check.length.eq(free.length),
+            end.eq(free.base + free.length),
             Assert(
                 check.legal
                 == (
-                    (self.base[:low] == 0)
-                    & (self.length[:low] == 0)
-                    & (self.length < 1 << LENGTH_BITS)
-                    & (self.base < 1 << self.config.address)
-                    & (end <= 1 << self.config.address)
+                    (free.base[:low] == 0)
+                    & (free.length[:low] == 0)
+                    & (free.length < 1 << LENGTH_BITS)
+                    & (free.base < 1 << config.address)
+                    & (end <= 1 << config.address)
                 )
             ),
         ]
-        return m
+
+    return Stated(state, base=64, length=32)
 
 
-class Corrected(wiring.Component):
-    """:class:`Corrector` with a register's content that has at most one wrong bit."""
+def corrected(width: int) -> Stated:
+    """State that :class:`Corrector` gives a register's value if at most one bit is wrong."""
 
-    def __init__(self, width: int) -> None:
-        self.width = width
-        super().__init__({"value": In(width), "wrong": In(2 * width + 1)})
-
-    def elaborate(self, platform: object) -> Module:
-        """Assert that the value comes out as it went in."""
-        m = Module()
-        m.submodules.part = part = Corrector(self.width)
-        held = Cat(self.value, ~self.value, check_of(self.value)) ^ self.wrong
+    def state(m: Module, free: Any) -> None:
+        m.submodules.part = part = Corrector(width)
+        held = Cat(free.value, ~free.value, check_of(free.value)) ^ free.wrong
         m.d.comb += [
-            Assume((self.wrong & (self.wrong - 1)) == 0),
+            Assume((free.wrong & (free.wrong - 1)) == 0),
             Cat(part.word, part.inverse, part.check).eq(held),
-            Assert(part.value == self.value),
+            Assert(part.value == free.value),
         ]
-        return m
+
+    return Stated(state, value=width, wrong=2 * width + 1)
 
 
 _ALLOWED = {
@@ -230,7 +224,7 @@ CLAIMS = (
     Claim(
         name="guard.corrected",
         what="What drives an address channel is right although any one of its bits is wrong.",
-        design=lambda: Corrected(32),
+        design=lambda: corrected(32),
         method="combinational",
         fast=True,
     ),
@@ -240,9 +234,9 @@ CLAIMS = (
         "space (of 32, 40 and 64 bits), and always then.",
         design=lambda: Together(
             {
-                "a32": Legal(DmaConfig(decoder=DecoderConfig(lanes=8), address=32)),
-                "a40": Legal(StoreConfig(address=40)),
-                "a64": Legal(DmaConfig(bus=128)),
+                "a32": legal(DmaConfig(decoder=DecoderConfig(lanes=8), address=32)),
+                "a40": legal(StoreConfig(address=40)),
+                "a64": legal(DmaConfig(bus=128)),
             }
         ),
         method="combinational",

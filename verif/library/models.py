@@ -87,20 +87,6 @@ def concatenate(
     return high[0], magnitude
 
 
-def shared_to_bf16(shared: int, magnitude: int) -> tuple[int, int]:
-    """Return exponent and mantissa of ``magnitude * 2^(shared - 134)`` (docs/format.md, section
-    4.2).
-
-    Moves the leading one up while the exponent allows it.
-    """
-    if magnitude == 0:
-        return 0, 0
-    exponent = shared
-    while magnitude < 128 and exponent > 1:
-        magnitude, exponent = magnitude * 2, exponent - 1
-    return (exponent, magnitude - 128) if magnitude >= 128 else (0, magnitude)
-
-
 def join_fields(fields: Sequence[int], widths: Sequence[int]) -> int:
     """Concatenate fields, the first in the least significant bits."""
     bits = [
