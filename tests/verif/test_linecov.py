@@ -243,10 +243,10 @@ def test_a_waiver_may_name_what_is_assigned(tmp_path: Path) -> None:
 
 def test_waivers_have_reasons(tmp_path: Path) -> None:
     assert all(waiver.reason for waiver in load())
-    entry = 'kinds = ["line"]\ndesign = "*"\nmodule = "*"\ntext = "a"\nreason = ""\n'
-    (tmp_path / "waivers.toml").write_text(f"[[waivers]]\n{entry}")
-    with pytest.raises(CassandraError, match="waiver 1 must have design"):
-        load(tmp_path / "waivers.toml")
+    for kind, reason in (("line", ""), ("lines", "b")):
+        (tmp_path / "waivers.toml").write_text(f'["{kind}"."*"."*"]\na = "{reason}"\n')
+        with pytest.raises(CassandraError, match=f"and a reason, not '{kind}' and '{reason}'"):
+            load(tmp_path / "waivers.toml")
 
 
 def test_bad_arguments_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

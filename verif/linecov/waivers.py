@@ -6,8 +6,9 @@ import dataclasses
 import fnmatch
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.verif.linecov.points import KINDS, Design, Point
@@ -45,17 +46,27 @@ class Waiver:
 
 
 def load(path: Path = FILE) -> list[Waiver]:
-    """Load the waivers of a file. Raises CassandraError for an incomplete one."""
-    names = {field.name for field in dataclasses.fields(Waiver)}
+    """Load the waivers of a file.
+
+    Raises CassandraError for one of another kind or without a reason.
+    """
     found = []
-    for number, entry in enumerate(tomllib.loads(path.read_text(encoding="utf-8"))["waivers"], 1):
-        if entry.keys() != names or not entry["reason"] or not set(entry["kinds"]) <= set(KINDS):
+    for kinds, design, module, text, reason in _rows(tomllib.loads(path.read_text("utf-8"))):
+        if not reason or not set(kinds.split()) <= set(KINDS):
             raise CassandraError(
-                f"waiver {number} must have {', '.join(sorted(names))} with kinds of"
-                f" {', '.join(KINDS)}, not {entry}"
+                f"waiver must have kinds of {', '.join(KINDS)} and a reason, not {kinds!r} and"
+                f" {reason!r} ({text})"
             )
-        found.append(Waiver(**{**entry, "kinds": tuple(entry["kinds"])}))
+        fields = {"design": design, "module": module, "text": text, "reason": reason}
+        found.append(Waiver(kinds=tuple(kinds.split()), **fields))
     return found
+
+
+def _rows(table: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the path of keys to each text of a nested table, and the text."""
+    for name, inner in table.items():
+        rest = [(inner,)] if isinstance(inner, str) else _rows(inner)
+        yield from ((name, *row) for row in rest)
 
 
 def waived(

@@ -45,11 +45,12 @@ class Mutation:
 
 
 def _read(path: Path) -> Iterator[Mutation]:
-    for block in tomllib.loads(path.read_text(encoding="utf-8"))["blocks"]:
-        file, checks = block["file"], tuple(block["checks"])
-        for name, (old, new) in block["faults"].items():
-            full = f"{Path(file).stem}.{name}"
-            yield Mutation(name=full, file=file, old=old, new=new, checks=checks)
+    for file, blocks in tomllib.loads(path.read_text(encoding="utf-8")).items():
+        for checks, faults in blocks.items():
+            names = tuple(checks.split(", "))
+            for name, (old, new) in faults.items():
+                full = f"{Path(file).stem}.{name}"
+                yield Mutation(name=full, file=file, old=old, new=new, checks=names)
 
 
 MUTATIONS = tuple(_read(Path(__file__).with_name("faults.toml")))
