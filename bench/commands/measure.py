@@ -14,6 +14,7 @@ from cassandra_spec.bench.commands import (
     context,
     decode,
     draft_cache,
+    opening,
     sampling,
     serving,
     streaming,
@@ -89,7 +90,13 @@ def register(subparsers: flags.Subparsers, *others: Callable[[flags.Subparsers],
         metavar="BENCHMARK", required=True
     )
     own = (decode.register, context.register, _add_levels, _add_kernels, _add_codec, _add_pack)
-    rest = (serving.register, streaming.register, draft_cache.register, sampling.register)
+    rest = (
+        opening.register,
+        serving.register,
+        streaming.register,
+        draft_cache.register,
+        sampling.register,
+    )
     for add in (*own, *rest, structured.register, *others):
         add(inner)
 

@@ -23,11 +23,7 @@ def register(subparsers: flags.Subparsers) -> None:
     """Add the command."""
     text = "measure rounds of a target streamed from disk, by memory limit"
     parser = flags.add_command(subparsers, "streaming", text, EPILOG, _streaming)
-    text = "directory of a packed model"
-    parser.add_argument("source", metavar="PACKED", type=Path, nargs="?", help=text)
-    text = "shape of a model with random weights, instead of PACKED"
-    parser.add_argument("--shape", choices=("135m", "1b", "3b"), help=text)
-    flags.add_folder(parser, "out", "folder for models of --shape", "build/streaming")
+    add_source(parser)
     flags.add_count(parser, "memory-limit", "memory limits in MB, besides no limit", many="+")
     flags.add_count(parser, "threads", "threads of the native engine", 2)
     flags.add_count(parser, "rounds", "rounds per gamma", 3)
@@ -38,14 +34,29 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_quiet(parser)
 
 
-def _streaming(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import save
+def add_source(parser: flags.Flags) -> None:
+    """Add the packed model, or the shape of one to make."""
+    text = "directory of a packed model"
+    parser.add_argument("source", metavar="PACKED", type=Path, nargs="?", help=text)
+    text = "shape of a model with random weights, instead of PACKED"
+    parser.add_argument("--shape", choices=("135m", "1b", "3b"), help=text)
+    flags.add_folder(parser, "out", "folder for models of --shape", "build/streaming")
+
+
+def source_of(args: argparse.Namespace) -> Path:
+    """Return the packed model of these flags; pack the one of a shape first."""
     from cassandra_spec.bench.decode.shapes import save_shape
-    from cassandra_spec.bench.streaming import costs_table, file_rate, gammas_table, measure
 
     if (args.source is None) != bool(args.shape):
         raise CassandraError("either a packed model or --shape must be given")
-    source = args.source or save_shape(args.shape, args.out / args.shape)
+    return args.source or save_shape(args.shape, args.out / args.shape)
+
+
+def _streaming(args: argparse.Namespace) -> int:
+    from cassandra_spec.bench.decode.report import save
+    from cassandra_spec.bench.streaming import costs_table, file_rate, gammas_table, measure
+
+    source = source_of(args)
     limits = [None, *(limit * 10**6 for limit in args.memory_limit or ())]
     rate = file_rate(source / "model.safetensors")
     found = measure(source, limits, threads=args.threads, rounds=args.rounds)

@@ -42,7 +42,7 @@ class KeptWeights:
     about: Mapping[str, Any]
 
     def find(self) -> PackedFile | None:
-        """Return the file if it exists, has these forms, and nobody else can write it.
+        """Return the file if it exists, has these forms, and is writable by this user alone.
 
         A file with drafts has what a model without them needs.
         """

@@ -554,7 +554,7 @@ def _kept(cache: Path, packed: PackedFile, options: Mapping[str, Any]) -> KeptWe
 
 
 def _keep(weights: KeptWeights, load: Callable[[PackedFile | None], Loaded]) -> Loaded:
-    """Load a model from kept weights; keep them if there are none, or they are broken."""
+    """Load a model from kept weights; where they are missing or broken, encode and keep them."""
     found = weights.find()
     if found is not None:
         with contextlib.suppress(CassandraError, OSError):

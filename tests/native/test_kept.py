@@ -52,7 +52,7 @@ def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def encodings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the tensors that were decoded to be encoded again."""
+    """Return a list that grows by the tensors that are decoded to be encoded again."""
     names: list[str] = []
     decode = Engine._decode
 
@@ -248,7 +248,7 @@ def test_the_folder_lies_beside_the_library(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(scope="module")
 def engines(saved: Sources) -> Iterator[list[Engine]]:
-    """Engines whose matrices have tables with escapes, codes, and patches."""
+    """Yield engines whose matrices have tables with escapes, codes, and patches."""
     kinds = (("unary", "packed12"), ("exact", "planes"), ("mx", "packed12"))
     made = [opened(saved(scheme, "llama"), None, target=target) for scheme, target in kinds]
     yield made

@@ -1,4 +1,4 @@
-// What a layer keeps beside its parts, as bytes, so that it can be made again without its values.
+// The state of a layer: what it keeps beside its parts, as bytes. Both make the layer again.
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
