@@ -74,10 +74,10 @@ class SafetensorsFile:
 
     def read_into(self, name: str, data: Bytes) -> None:
         """Read a whole tensor into ``data`` (uint8), whose size must be its own."""
-        place, view = self.place(name), memoryview(data)
+        place = self.place(name)
         with self.path.open("rb") as file:
             file.seek(place)
-            if data.size != self.tensors[name].nbytes or file.readinto(view) != data.size:
+            if data.size != self.tensors[name].nbytes or file.readinto(data.data) != data.size:
                 raise self._cut_off(name)
 
     def map(self, name: str) -> Bytes:

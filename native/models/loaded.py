@@ -63,7 +63,6 @@ Shapes = Mapping[int, tuple[int, int]]
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
-Loaded = TypeVar("Loaded", bound="LoadedModel")
 
 
 class Matrix(NamedTuple):
@@ -208,10 +207,11 @@ class LoadedModel:
                 return None
             return bf16.from_bytes(packed.others[name].dtype, packed.read_raw(name))
 
-        def load(kept: PackedFile | None = None) -> Self:
+        def load(kept: PackedFile | None = None) -> Any:
             return cls(config, read, kept=kept, **options)
 
-        loaded = load() if cache is None or stream else _keep(_kept(cache, packed, options), load)
+        weights = None if cache is None or stream else _kept(cache, packed, options)
+        loaded: Self = load() if weights is None else _keep(weights, load)
         loaded.costs, loaded.digest = model_costs(config, packed), packed.digest
         return loaded
 
@@ -366,8 +366,7 @@ class LoadedModel:
                 forms = [self._restore_view(kept, matrix, draft) for draft in views]
                 if self.has_draft and len(views) == 1:  # drafts read the target
                     self._count("draft", forms[0])
-        parts = ((_key(*of, thread), octets) for *of, thread, octets in self._parts())
-        read_all(kept, parts, self.threads)
+        read_all(kept, ((_key(*place), octets) for place, octets in self._parts()), self.threads)
 
     def _restore_view(self, kept: PackedFile, matrix: Matrix, draft: bool) -> str:
         state = kept.read_raw(_key(matrix, draft))
@@ -386,8 +385,8 @@ class LoadedModel:
             yield EMBEDDING, self._embedding.reshape(-1).view(np.uint8)
         for matrix, draft in self._matrices:
             yield _key(matrix, draft), self._state(matrix, draft)
-        for matrix, draft, thread, octets in self._parts():
-            yield _key(matrix, draft, thread), octets
+        for place, octets in self._parts():
+            yield _key(*place), octets
 
     def _state(self, matrix: Matrix, draft: bool) -> NDArray[np.uint8]:
         size = ctypes.c_size_t()
@@ -432,12 +431,12 @@ class LoadedModel:
         """
         if self._embedding is not None:
             yield EMBEDDING, self._embedding.view(np.uint8)
-        for matrix, draft, thread, octets in self._parts():
+        for (matrix, draft, thread), octets in self._parts():
             view = "draft" if draft else "target"
             yield f"{matrix.name} ({view}, thread {thread})", octets
 
-    def _parts(self) -> Iterator[tuple[Matrix, bool, int, NDArray[np.uint8]]]:
-        """Yield the memory of the matrices by matrix, view and thread."""
+    def _parts(self) -> Iterator[tuple[tuple[Matrix, bool, int], NDArray[np.uint8]]]:
+        """Yield the memory of the matrices by matrix, draft's view and thread."""
         size = ctypes.c_size_t()
         for matrix, draft in self._matrices:
             for thread in range(self.threads):
@@ -445,7 +444,7 @@ class LoadedModel:
                 start = self._library.cassandra_engine_part(*place, ctypes.byref(size))
                 if size.value:
                     octets = (ctypes.c_uint8 * size.value).from_address(start)
-                    yield matrix, draft, thread, np.ctypeslib.as_array(octets)
+                    yield (matrix, draft, thread), np.ctypeslib.as_array(octets)
 
     def verify(self) -> None:
         """Check the weights in memory against the checksums computed at loading.
@@ -553,7 +552,7 @@ def _kept(cache: Path, packed: PackedFile, options: Mapping[str, Any]) -> KeptWe
     return KeptWeights(path=cache / f"{packed.digest}.safetensors", about=about)
 
 
-def _keep(weights: KeptWeights, load: Callable[[PackedFile | None], Loaded]) -> Loaded:
+def _keep(weights: KeptWeights, load: Callable[[PackedFile | None], Any]) -> Any:
     """Load a model from kept weights; where they are missing or broken, encode and keep them."""
     found = weights.find()
     if found is not None:
