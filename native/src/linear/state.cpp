@@ -127,7 +127,8 @@ void Linear::check_state(int64_t out, int64_t in) const {
     require(static_cast<unsigned>(layout.form) < kForms, "have a form");
     require(layout.group == 32 || layout.group == 64, "have groups of 32 or 64");
     const bool tabled = layout.form == Form::packed12 || layout.form == Form::packed8;
-    require(layout.table.size() == (tabled ? 32 : 0), "have a table of 32 words where it needs one");
+    require(layout.table.size() == (tabled ? 32 : 0),
+            "have a table of 32 words where it needs one");
     const auto count = static_cast<size_t>(tiles());
     require(escape_ends_.size() == (escapes_.empty() ? 0 : count), "have escapes for each tile");
     require(ascends(escape_ends_, escapes_.size()), "have escapes in order");
