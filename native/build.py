@@ -334,6 +334,12 @@ def _on_terminal() -> bool:
     return sys.stderr.isatty()
 
 
+def tell(text: str) -> None:
+    """Print a text on standard error if a person is waiting there."""
+    if _on_terminal():
+        print(text, end="", file=sys.stderr, flush=True)
+
+
 def _compile_missing(
     units: list[Unit], texts: dict[str, str], objects: Path, toolchain: Toolchain
 ) -> None:
@@ -365,18 +371,14 @@ class _Progress:
         sources = list(dict.fromkeys(unit.source for unit in units))
         names = ", ".join(sources) if len(sources) <= _NAMED else f"{len(sources)} files"
         command = shlex.join(toolchain.command)
-        self._print(f"native: compiling {names} with {command} (once; kept in {folder})\n")
+        tell(f"native: compiling {names} with {command} (once; kept in {folder})\n")
 
     def count(self) -> None:
         """Count one unit as compiled."""
         self._done += 1
         seconds = time.monotonic() - self._begun
         end = "\n" if self._done == self._all else ""
-        self._print(f"\rnative: {self._done} of {self._all} compiled, {seconds:.0f} s{end}")
-
-    def _print(self, text: str) -> None:
-        if _on_terminal():
-            print(text, end="", file=sys.stderr, flush=True)
+        tell(f"\rnative: {self._done} of {self._all} compiled, {seconds:.0f} s{end}")
 
 
 def _link(

@@ -20,7 +20,7 @@ from typing import Any
 from cassandra_spec.golden import FileError
 from cassandra_spec.golden.file import PackedFile, RawTensor, Writer
 from cassandra_spec.golden.packed import Bytes
-from cassandra_spec.native.build import cache_folder, is_own
+from cassandra_spec.native.build import cache_folder, is_own, tell
 
 LEAST = 64 << 20
 """Bytes of weights from which they are kept: fewer are encoded fast enough."""
@@ -77,6 +77,9 @@ class KeptWeights:
         with Writer(self.path, plan, about=self.about) as file:
             for name, array in arrays.items():
                 file.write_raw(name, [array])
+        self.path.chmod(0o600)
+        size = self.path.stat().st_size / 1e6
+        tell(f"native: weights kept in {self.path} ({size:,.0f} MB), to open them faster\n")
 
     def discard(self) -> None:
         """Remove the file, which turned out to be broken."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -181,6 +182,23 @@ def test_a_broken_file_is_made_again(
         assert what_it_is(engine) == expected
     assert encodings
     assert path.read_bytes() == whole
+
+
+def test_a_file_is_read_by_its_user_whatever_the_umask(
+    saved: Sources, tmp_path: Path, encodings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(kept, "tell", said.append)
+    before = os.umask(0)
+    try:
+        for _ in range(2):
+            encodings.clear()
+            opened(saved("exact", "llama"), tmp_path / "new").close()
+    finally:
+        os.umask(before)
+    assert not encodings
+    [line] = said
+    assert str(only(tmp_path / "new")) in line
 
 
 def test_a_file_that_others_can_write_is_made_again(
