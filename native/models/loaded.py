@@ -25,14 +25,12 @@ from cassandra_spec.native.engine_binding import engine_library, model_shapes
 from cassandra_spec.native.forms import (
     FORMS,
     TARGETS,
-    TRIED_PLANES,
     Target,
     draft_form,
     target_form,
 )
 from cassandra_spec.native.library import isa, library_digest
 from cassandra_spec.native.limits import MAX_ROWS
-from cassandra_spec.native.models import streaming
 from cassandra_spec.native.models.config import (
     EMBEDDING,
     FINAL_NORM,
@@ -42,6 +40,7 @@ from cassandra_spec.native.models.config import (
     check_tensors,
     model_costs,
 )
+from cassandra_spec.native.models.fitting import fitted
 from cassandra_spec.native.models.kept import KeptWeights, read_all
 from cassandra_spec.native.models.reading import read_model_config
 from cassandra_spec.native.models.streaming import Figures, StreamedFile
@@ -183,7 +182,8 @@ class LoadedModel:
         If it needs more than ``memory_limit`` bytes, its target is held in planes if it then fits
         and their kernels have been tried, else it is read from the file at each use.
         The limit covers weights, KV caches and buffers, but not the interpreter. The context then
-        defaults to :data:`~.streaming.CONTEXT` positions.
+        defaults to :data:`~.streaming.CONTEXT` positions. The default limit of a model that does
+        not fit is what the system has left, which a line on standard error says.
 
         Weights that are not streamed are read from a file in the folder ``cache``, and are written
         to it if it lacks them and has room (:mod:`.kept`).
@@ -195,8 +195,7 @@ class LoadedModel:
         entries["tie_word_embeddings"] = tied
         config = read_model_config(entries, options.get("context"))
         check_tensors(folder, config.tensor_shapes(), packed)
-        if memory_limit is not None:
-            options = _limited(config, packed, memory_limit, options)
+        options = fitted(config, packed, memory_limit, options)
         stream: StreamedFile | None = options.get("stream")
 
         def read(name: str) -> Tensor | None:
@@ -502,42 +501,6 @@ class LoadedModel:
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
             self.close()
-
-
-def _limited(
-    config: ModelConfig, packed: PackedFile, limit: int, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the options, with planes or a stream added if the model exceeds the limit.
-
-    Planes have the replies of ``bf16``, and take less memory.
-    """
-    chosen = {"target": "bf16", "draft": True, "slots": 1, "threads": None, **options}
-    threads = chosen["threads"] or len(os.sched_getaffinity(0))
-    context = chosen.get("context") or min(config.positions, streaming.CONTEXT)
-
-    def needs(target: Target) -> streaming.Needs:
-        return streaming.needs(
-            config,
-            packed,
-            target=target,
-            draft=chosen["draft"],
-            context=context,
-            slots=max(chosen["slots"], 1),  # concurrent sequences: these slots, or slot 0
-            threads=threads,
-        )
-
-    stream = None
-    narrower = chosen["target"] == "bf16" and isa() in TRIED_PLANES
-    if narrower and needs("planes").whole <= limit < needs("bf16").whole:
-        chosen["target"] = "planes"
-    if needs(chosen["target"]).whole > limit:
-        stream = StreamedFile(packed, config, needs("bf16"), limit)
-    if stream and chosen["target"] == "packed12":
-        raise CassandraError(
-            "target must be bf16 or planes where it is read from the file (memory-limit), "
-            "not packed12"
-        )
-    return {**chosen, "context": context, "stream": stream}
 
 
 def _kept(cache: Path, packed: PackedFile, options: Mapping[str, Any]) -> KeptWeights:

@@ -17,7 +17,7 @@ from cassandra_spec.golden import CassandraError, Format
 from cassandra_spec.golden.file import PackedFile, SafetensorsFile
 from cassandra_spec.native.arrays import pointer
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.native.models import kept, loaded
+from cassandra_spec.native.models import kept, loaded, streaming
 from cassandra_spec.native.models.kept import weights_cache
 from tests.native.models import KINDS, save_packed, small
 
@@ -238,7 +238,7 @@ def test_small_models_and_full_disks_keep_nothing(
 def test_streamed_weights_are_not_kept(saved: Sources, tmp_path: Path) -> None:
     source = saved("exact", "llama")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loaded.streaming.Needs, "whole", property(lambda self: 1 << 60))
+        patch.setattr(streaming.Needs, "whole", property(lambda self: 1 << 60))
         with opened(source, tmp_path, memory_limit=1 << 30) as engine:
             assert engine.streamed() is not None
     assert not list(tmp_path.glob("*"))
