@@ -1,4 +1,4 @@
-"""What the system says about its memory."""
+"""Memory that the system and its control groups have left."""
 
 from __future__ import annotations
 
