@@ -11,8 +11,7 @@ from typing import Any
 from cassandra_spec.bench.decode.results import Figure, Summary
 from cassandra_spec.drafting.report import plan_shares
 from cassandra_spec.model.output import file_place, write_json
-from cassandra_spec.toolkit.documents import block as block_of
-from cassandra_spec.toolkit.documents import fill_file, labelled, provenance
+from cassandra_spec.toolkit.documents import fill_file, provenance, require_block
 from cassandra_spec.toolkit.tables import text_table
 
 _COLUMNS = (
@@ -92,8 +91,7 @@ def check_outputs(*files: Path | None, document: Path | None = None, block: str 
     for file in filter(None, files):
         file_place(file)
     if document:
-        page, name = labelled(document, block)
-        block_of(page.read_text(encoding="utf-8"), name)
+        require_block(document, block)
 
 
 def save(

@@ -38,7 +38,7 @@ examples:
   casspec bench tables packed 50k.safetensors 200k.safetensors
   casspec bench tables packed table.safetensors --questions question.jsonl --each 4
 
-The native engine replies by plain decoding; then each table predicts the next token at each
+The native engine gives the greedy replies; then each table predicts the next token at each
 position of the replies, with n-grams of up to 1, 2 and 3 tokens. The figures are counts, so they do
 not depend on the machine's load. docs/results/table.md explains the columns.
 """
@@ -129,14 +129,20 @@ def _tables(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.decode.report import check_outputs, save
     from cassandra_spec.bench.questions import read_questions
     from cassandra_spec.lab import tables
+    from cassandra_spec.lab.compare.known_replies import known_replies
     from cassandra_spec.model.baking import open_table
 
     check_outputs(args.json, document=args.document, block="tables")
     for path in args.tables:  # a wrong one is refused before the model runs
         open_table(path, args.source)
     questions = read_questions(args.questions, args.each)
-    say = functools.partial(flags.say, args)
-    known = tables.known_replies(args.source, questions, args.max_tokens, args.threads, say)
+    known = known_replies(
+        args.source,
+        [each.turns[0] for each in questions],
+        max_tokens=args.max_tokens,
+        threads=args.threads,
+        say=functools.partial(flags.say, args),
+    )
     found = list(tables.measure_tables(args.source, args.tables, known))
     text = tables.lines(found)
     print(text)
