@@ -52,14 +52,12 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_count(parser, "texts", "prompts of each length", 6)
     flags.add_count(parser, "tokens", "length of each continuation", 64)
     flags.add_count(parser, "threads", "threads of the native engine", 2)
-    flags.add_file(parser, "json", "write all figures as JSON")
-    flags.add_file(parser, "document", "update the table of this Markdown file")
-    flags.add_quiet(parser)
+    flags.add_results(parser)
 
 
 def _draft_cache(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.decode.context import check_contexts
-    from cassandra_spec.bench.decode.report import save
+    from cassandra_spec.bench.decode.report import publish
     from cassandra_spec.bench.draft_cache import lines, measure, readings
     from cassandra_spec.bench.questions import read_questions
 
@@ -78,6 +76,5 @@ def _draft_cache(args: argparse.Namespace) -> int:
         threads=args.threads,
         say=lambda text: flags.say(args, text),
     )
-    print(lines(found))
-    save({"agreements": found}, args.json, {"draft-cache": lines(found)}, args.document)
+    publish(args, {"agreements": found}, {"draft-cache": lines(found)})
     return 0

@@ -15,8 +15,7 @@ examples:
 
 The draft view drafts chains. A drafted token is accepted if noise that belongs to its place makes
 the target choose it, too, or by the paper's Eq. 1 (rejection). The rate is that of tokens whose
-predecessors in the round were all accepted, with the standard error of independent tokens. A file
-of questions has Spec-Bench's form.
+predecessors in the round were all accepted, with the standard error of independent tokens.
 """
 
 TEMPERATURES = (0.3, 0.7, 1.0)
@@ -27,21 +26,17 @@ def register(subparsers: flags.Subparsers) -> None:
     text = "measure acceptance of sampled tokens, by temperature and rule"
     parser = flags.add_command(subparsers, "sampling", text, EPILOG, _sampling)
     model_flags.add_packed(parser)
-    text = "questions in Spec-Bench's form (default: the bundled prompts)"
-    flags.add_file(parser, "questions", text)
-    flags.add_count(parser, "each", "questions of each category, the first ones")
+    flags.add_questions(parser)
     text = f"sampling temperatures (default {' '.join(map(str, TEMPERATURES))})"
     flags.add_some(parser, "temperatures", text, TEMPERATURES, type=float, metavar="T")
     flags.add_count(parser, "tokens", "length limit of each reply", 64)
     flags.add_count(parser, "gamma", "length of each chain", 3)
     flags.add_count(parser, "threads", "threads of the native engine", 2)
-    flags.add_file(parser, "json", "write all figures as JSON")
-    flags.add_file(parser, "document", "update the table of this Markdown file")
-    flags.add_quiet(parser)
+    flags.add_results(parser)
 
 
 def _sampling(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import save
+    from cassandra_spec.bench.decode.report import publish
     from cassandra_spec.bench.questions import read_questions
     from cassandra_spec.bench.sampling import lines, measure
 
@@ -54,6 +49,5 @@ def _sampling(args: argparse.Namespace) -> int:
         threads=args.threads,
         say=lambda text: flags.say(args, text),
     )
-    print(lines(found))
-    save({"accepted": found}, args.json, {"sampling": lines(found)}, args.document)
+    publish(args, {"accepted": found}, {"sampling": lines(found)})
     return 0

@@ -33,13 +33,11 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_count(parser, "rounds", "rounds per gamma", 3)
     text = "conditional acceptance rates (default .86)"
     flags.add_some(parser, "acceptance", text, (0.86,), type=float, metavar="A")
-    flags.add_file(parser, "json", "write all figures as JSON")
-    flags.add_file(parser, "document", "update the tables of this Markdown file")
-    flags.add_quiet(parser)
+    flags.add_results(parser)
 
 
 def _streaming(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import save
+    from cassandra_spec.bench.decode.report import publish
     from cassandra_spec.bench.decode.shapes import save_shape
     from cassandra_spec.bench.streaming import costs_table, file_rate, gammas_table, measure
 
@@ -55,6 +53,5 @@ def _streaming(args: argparse.Namespace) -> int:
         f"{costs_table(found, args.acceptance)}\n\n"
         f"tokens/s at {args.acceptance[0]:g}\n\n{gammas_table(found, args.acceptance[0])}"
     )
-    print(text)
-    save({"costs": found}, args.json, {"streaming": text}, args.document)
+    publish(args, {"costs": found}, {"streaming": text})
     return 0

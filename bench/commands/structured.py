@@ -26,13 +26,11 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_choice(parser, "backend", ("native", "torch"), "engine that decodes", "native")
     flags.add_count(parser, "threads", "threads of the native backend", 2)
     flags.add_count(parser, "max-tokens", "length limit of each reply", 96)
-    flags.add_file(parser, "json", "write all figures as JSON")
-    flags.add_file(parser, "document", "update the table of this Markdown file")
-    flags.add_quiet(parser)
+    flags.add_results(parser)
 
 
 def _structured(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import save
+    from cassandra_spec.bench.decode.report import publish
     from cassandra_spec.bench.structured.measure import lines, measure
 
     found = measure(
@@ -42,6 +40,5 @@ def _structured(args: argparse.Namespace) -> int:
         max_tokens=args.max_tokens,
         say=lambda text: flags.say(args, text),
     )
-    print(lines(found))
-    save({"structured": found}, args.json, {"structured": lines(found)}, args.document)
+    publish(args, {"structured": found}, {"structured": lines(found)})
     return 0
