@@ -63,7 +63,7 @@ def add_spec_bench(subparsers: flags.Subparsers) -> None:
 
 def _spec_bench(args: argparse.Namespace) -> int:
     from cassandra_spec.bench import equal, spec_bench
-    from cassandra_spec.bench.decode.report import check_outputs, publish
+    from cassandra_spec.bench.decode.report import check_outputs, finish
     from cassandra_spec.bench.questions import read_questions
 
     questions = read_questions(args.questions, args.each)
@@ -80,7 +80,7 @@ def _spec_bench(args: argparse.Namespace) -> int:
     tables = spec_bench.tables(found, title=title, left_out=run.left_out)
     text = "\n\n".join(table.text() for table in tables)
     body: dict[str, Sequence[Any]] = {"figures": found, "answers": run.answered}
-    publish(args, body, {"spec-bench": text}, partial(spec_bench.draw, found, title=title))
+    finish(args, body, {"spec-bench": text}, partial(spec_bench.draw, found, title=title))
     differing = found[-1].turns - found[-1].identical
     return equal.report(differing, whole=asked == len(questions))
 

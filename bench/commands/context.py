@@ -54,7 +54,7 @@ def _context(args: argparse.Namespace) -> int:
     """``casspec bench context``."""
     from cassandra_spec.bench.decode import context as by_context
     from cassandra_spec.bench.decode.contenders import choose, with_checkout
-    from cassandra_spec.bench.decode.report import differing_replies, publish
+    from cassandra_spec.bench.decode.report import differing_replies, finish
     from cassandra_spec.bench.decode.run import Bench
     from cassandra_spec.model.output import write_file
     from cassandra_spec.model.weights.sources import open_source
@@ -89,7 +89,7 @@ def _context(args: argparse.Namespace) -> int:
         texts["reply"] = by_context.reply_lines(windows)
         plots.append(by_context.reply_plot(windows, f"Decoding along a reply: {title}"))
         compared += replies
-    publish(args, {"contexts": found, "windows": windows}, texts)
+    finish(args, {"contexts": found, "windows": windows}, texts)
     for plot in plots if args.figures else ():
         write_file(args.figures / f"{plot.name}.svg", plot.svg().encode())
     return equal.report(*differing_replies(compared))

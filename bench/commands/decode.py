@@ -71,7 +71,7 @@ def register(subparsers: flags.Subparsers) -> None:
 def _decode(args: argparse.Namespace) -> int:
     """``casspec bench decode``."""
     from cassandra_spec.bench.decode.contenders import choose, with_checkout
-    from cassandra_spec.bench.decode.report import differing_replies, draw, lines, publish
+    from cassandra_spec.bench.decode.report import differing_replies, draw, finish, lines
     from cassandra_spec.bench.decode.run import Bench
     from cassandra_spec.bench.decode.setup import measure_all, open_turns, prepare
     from cassandra_spec.model.weights.sources import open_source
@@ -102,12 +102,12 @@ def _decode(args: argparse.Namespace) -> int:
     found = measure_all(bench, source, norms, args.weights, turns)
     body = {"summaries": found, "turns": list(turns)}
     title = f"Decoding {args.source}, {args.threads} threads"
-    publish(args, body, {"decode": lines(found)}, partial(draw, found, title=title))
+    finish(args, body, {"decode": lines(found)}, partial(draw, found, title=title))
     return equal.report(*differing_replies(found))
 
 
 def _shapes(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import publish
+    from cassandra_spec.bench.decode.report import finish
     from cassandra_spec.bench.decode.shapes import lines, measure_shapes
 
     for acceptance in args.acceptance:
@@ -116,5 +116,5 @@ def _shapes(args: argparse.Namespace) -> int:
     say = partial(flags.say, args)
     found = measure_shapes(args.shape, args.threads, say, args.context)
     args.figure = None
-    publish(args, {"shapes": found}, {"shapes": lines(found, args.acceptance)})
+    finish(args, {"shapes": found}, {"shapes": lines(found, args.acceptance)})
     return 0

@@ -11,15 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from cassandra_spec.bench.commands import (
-    context,
-    decode,
-    draft_cache,
-    sampling,
-    serving,
-    streaming,
-    structured,
-)
+from cassandra_spec.bench.commands import context, decode, drafts, serving
 from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.model import flags as model_flags
 from cassandra_spec.native.limits import PROMPT_ROWS
@@ -90,8 +82,7 @@ def register(subparsers: flags.Subparsers, *others: Callable[[flags.Subparsers],
         metavar="BENCHMARK", required=True
     )
     own = (decode.register, context.register, _add_levels, _add_kernels, _add_codec, _add_pack)
-    rest = (serving.register, streaming.register, draft_cache.register, sampling.register)
-    for add in (*own, *rest, structured.register, *others):
+    for add in (*own, serving.register, drafts.register, *others):
         add(inner)
 
 
@@ -115,7 +106,7 @@ def _add_levels(subparsers: flags.Subparsers) -> None:
 
 def _levels(args: argparse.Namespace) -> int:
     from cassandra_spec.bench import equal, levels
-    from cassandra_spec.bench.decode.report import publish
+    from cassandra_spec.bench.decode.report import finish
     from cassandra_spec.bench.questions import ALL, read_questions
 
     questions = read_questions(args.questions, args.each, uses=[args.prompts])
@@ -126,7 +117,7 @@ def _levels(args: argparse.Namespace) -> int:
         found = run.figures(answers)
     body: dict[str, Sequence[Any]] = {"figures": found, "answers": answers}
     draw = partial(levels.draw, found, title=f"Levels of drafting, {args.source}")
-    publish(args, body, {"levels": levels.lines(found)}, draw)
+    finish(args, body, {"levels": levels.lines(found)}, draw)
     differing = sum(each.turns - each.identical for each in found if each.category == ALL)
     return equal.report(differing, whole=whole)
 

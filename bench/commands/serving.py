@@ -88,7 +88,7 @@ def _add_serving(subparsers: flags.Subparsers) -> None:
 
 def _serving(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.answers import Answers
-    from cassandra_spec.bench.decode.report import check_outputs, publish
+    from cassandra_spec.bench.decode.report import check_outputs, finish
     from cassandra_spec.bench.serving import contenders as all_contenders
     from cassandra_spec.bench.serving import report
     from cassandra_spec.bench.serving.run import CODE, Bench, make_cells
@@ -125,7 +125,7 @@ def _serving(args: argparse.Namespace) -> int:
     title = f"Servers under load, {args.source.name}, {args.threads} threads"
     body: dict[str, Sequence[Any]] = {"figures": found, "loads": bench.loads}
     draw = partial(report.draw, found, title=title)
-    publish(args, body, {"serving": report.table(found)}, draw)
+    finish(args, body, {"serving": report.table(found)}, draw)
     differing = report.faults(found, contenders)
     return equal.report(differing, whole=whole)
 
@@ -188,7 +188,7 @@ def _add_soak(subparsers: flags.Subparsers) -> None:
 
 
 def _soak(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import check_outputs, publish
+    from cassandra_spec.bench.decode.report import check_outputs, finish
     from cassandra_spec.bench.serving.requests import draw_requests
     from cassandra_spec.bench.serving.servers import LocalServer, casspec_serve
     from cassandra_spec.bench.serving.soak import Soak, lines, replies_alone
@@ -210,6 +210,6 @@ def _soak(args: argparse.Namespace) -> int:
         whole = soak.run(60 * args.minutes)
     for each in soak.found.differences:
         print(f"differs: {each.line()}", file=sys.stderr)
-    publish(args, {"soak": [soak.found]}, {"soak-server": lines(soak.found)})
+    finish(args, {"soak": [soak.found]}, {"soak-server": lines(soak.found)})
     print(f"\n{'PASS' if soak.found.passed else 'FAIL'}")
     return 1 if not soak.found.passed else 0 if whole else 130

@@ -83,7 +83,7 @@ def differing_replies(found: Sequence[Summary]) -> tuple[int, int]:
 
 
 def check_outputs(args: argparse.Namespace, block: str = "") -> None:
-    """Refuse what :func:`publish` could not write, before long work begins.
+    """Refuse what :func:`finish` could not write, before long work begins.
 
     Raises :class:`CassandraError` for a file that cannot be there, and
     :class:`~cassandra_spec.toolkit.documents.DocumentError` for a document without the block.
@@ -95,7 +95,7 @@ def check_outputs(args: argparse.Namespace, block: str = "") -> None:
         require_block(document, block)
 
 
-def publish(
+def finish(
     args: argparse.Namespace,
     body: Mapping[str, Sequence[Any]],
     blocks: Mapping[str, str],

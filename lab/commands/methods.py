@@ -86,7 +86,7 @@ def _add_sizes(parser: flags.Flags) -> None:
 
 
 def _exits(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import check_outputs, publish
+    from cassandra_spec.bench.decode.report import check_outputs, finish
     from cassandra_spec.lab.compare import exits
 
     check_outputs(args, "exits")
@@ -95,12 +95,12 @@ def _exits(args: argparse.Namespace) -> int:
     text = f"{exits.exit_lines(found.exits)}\n\n{exits.cascade_lines(found.cascades)}"
     body: dict[str, Sequence[Any]] = {"exits": found.exits, "cascades": found.cascades}
     title = f"Confidence of exits, {args.source.name}"
-    publish(args, body, {"exits": text}, functools.partial(exits.draw, found.exits, title=title))
+    finish(args, body, {"exits": text}, functools.partial(exits.draw, found.exits, title=title))
     return 0
 
 
 def _projection(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import check_outputs, publish
+    from cassandra_spec.bench.decode.report import check_outputs, finish
     from cassandra_spec.lab.compare import projection
 
     check_outputs(args, "projection")
@@ -108,12 +108,12 @@ def _projection(args: argparse.Namespace) -> int:
     options = {"max_tokens": args.max_tokens, "threads": args.threads}
     bench = projection.Bench(args.source, ranks, own_text=args.own_text, **options)
     found = bench.run(lambda line: flags.say(args, line))
-    publish(args, {"projection": [found]}, {"projection": projection.lines(found)})
+    finish(args, {"projection": [found]}, {"projection": projection.lines(found)})
     return 0
 
 
 def _tables(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import check_outputs, publish
+    from cassandra_spec.bench.decode.report import check_outputs, finish
     from cassandra_spec.bench.questions import read_questions
     from cassandra_spec.lab import tables
     from cassandra_spec.lab.compare.known_replies import known_replies
@@ -131,5 +131,5 @@ def _tables(args: argparse.Namespace) -> int:
         say=functools.partial(flags.say, args),
     )
     found = list(tables.measure_tables(args.source, args.tables, known))
-    publish(args, {"tables": found}, {"tables": tables.lines(found)})
+    finish(args, {"tables": found}, {"tables": tables.lines(found)})
     return 0
