@@ -327,6 +327,13 @@ class CassandraForCausalLM:
             self.kv.check_nodes(SCORED_ROWS - 1 if settings.prompt_logprobs else 0)
         return self.session(len(prompt) + settings.max_tokens, draft_cache=settings.draft_cache)
 
+    def stream(
+        self, prompt: Sequence[int], settings: Settings, counters: Counters
+    ) -> Iterator[int]:
+        """Yield the tokens of a reply one by one; arguments are those of :meth:`rounds`."""
+        for emitted in self.rounds(prompt, settings, counters):
+            yield from emitted
+
     def reply(
         self,
         prompts: Sequence[str],

@@ -53,10 +53,7 @@ def test_a_batch_replies_as_plain_decoding_does(
         monkeypatch.setattr(lm, "kv", KeyValueFormat(format=format, block=16))
     found = lm.generate(**batch(*PROMPTS), max_new_tokens=40, eos_token_id=[], pad_token_id=0)
     plain = Settings(gamma=0, max_tokens=40)
-    expected = [
-        list(itertools.chain.from_iterable(lm.rounds(prompt, plain, Counters())))
-        for prompt in PROMPTS
-    ]
+    expected = [list(lm.stream(prompt, plain, Counters())) for prompt in PROMPTS]
     assert found[:, 50:].tolist() == expected
     assert lm.report is not None
     assert 0 < lm.report.accepted < lm.report.drafted

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -45,7 +44,7 @@ def speculate(
     lm: CassandraForCausalLM, prompt: list[int], *, gamma: int = 3, max_tokens: int = 128
 ) -> list[int]:
     settings = Settings(gamma=gamma, max_tokens=max_tokens, stop_tokens=lm.stop_tokens())
-    return list(chain.from_iterable(lm.rounds(prompt, settings, Counters())))
+    return list(lm.stream(prompt, settings, Counters()))
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)

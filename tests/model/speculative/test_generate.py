@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from itertools import chain
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ LENGTHS: list[dict[str, Any]] = [{"max_new_tokens": 6}, {"max_length": 44}, {"ma
 def alone(lm: CassandraForCausalLM, prompt: list[int], count: int = NEW) -> list[int]:
     """Return the reply of plain decoding."""
     settings = Settings(gamma=0, max_tokens=count, stop_tokens=frozenset({0}))
-    return list(chain.from_iterable(lm.rounds(prompt, settings, Counters())))
+    return list(lm.stream(prompt, settings, Counters()))
 
 
 def batch(*prompts: list[int]) -> dict[str, Any]:
@@ -190,9 +189,7 @@ def has_text(lm: CassandraForCausalLM, tokens: list[int], text: str) -> bool:
 
 
 def test_stop_strings_end_a_reply_within_accepted_drafts(lm: CassandraForCausalLM) -> None:
-    reply = list(
-        chain.from_iterable(lm.rounds(PROMPTS[2], Settings(gamma=0, max_tokens=30), Counters()))
-    )
+    reply = list(lm.stream(PROMPTS[2], Settings(gamma=0, max_tokens=30), Counters()))
     text = [lm.tokenizer.decode([token]) for token in reply]
     for gamma in (0, 3, 8):
         for place in range(2, len(reply), 3):

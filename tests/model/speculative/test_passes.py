@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -177,19 +176,13 @@ def test_replies_in_a_long_context_are_those_of_plain_decoding(
 ) -> None:
     ours = _packed(write_model(tmp_path / "plain", model_type=model_type, **entries), context=90)
     replies = [
-        list(
-            chain.from_iterable(
-                ours.rounds(tokens_of(30), Settings(gamma=gamma, max_tokens=60), Counters())
-            )
-        )
+        list(ours.stream(tokens_of(30), Settings(gamma=gamma, max_tokens=60), Counters()))
         for gamma in (0, 2, 5)
     ]
     assert replies == [replies[0]] * 3
     ours.use_context(44)
     short = Settings(gamma=0, max_tokens=14)
-    assert (
-        list(chain.from_iterable(ours.rounds(tokens_of(30), short, Counters()))) != replies[0][:14]
-    )
+    assert list(ours.stream(tokens_of(30), short, Counters())) != replies[0][:14]
 
 
 @pytest.mark.parametrize(
