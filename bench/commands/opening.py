@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cassandra_spec.bench.commands.streaming import add_source, source_of
+from cassandra_spec.bench.commands.drafts import add_source, source_of
 from cassandra_spec.native.forms import TARGETS
 from cassandra_spec.toolkit import flags
 
@@ -27,17 +27,15 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_choice(parser, "native-target", TARGETS, "form of the target")
     flags.add_count(parser, "threads", "threads of the native engine", 2)
     flags.add_count(parser, "rounds", "rounds", 5)
-    flags.add_file(parser, "json", "write all figures as JSON")
-    flags.add_file(parser, "document", "update the table of this Markdown file")
+    flags.add_results(parser)
 
 
 def _opening(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import save
+    from cassandra_spec.bench.decode.report import finish
     from cassandra_spec.bench.opening import lines, measure
 
     found = measure(
         source_of(args), target=args.native_target, threads=args.threads, rounds=args.rounds
     )
-    print(lines(found))
-    save({"opening": found}, args.json, {"opening": lines(found)}, args.document)
+    finish(args, {"opening": found}, {"opening": lines(found)})
     return 0
