@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cassandra_spec.bench.equal import first_difference
-from cassandra_spec.bench.questions import ALL, Conversation, Question
+from cassandra_spec.bench.questions import ALL, Conversation, Question, ask_all
 from cassandra_spec.bench.study.acceptance import Interval, Ratio, bootstrap, speedup_ratio
 from cassandra_spec.drafting import (
     ADAPTIVE,
@@ -154,14 +154,9 @@ class Run:
         self, questions: Sequence[Question], say: Callable[[str], object]
     ) -> tuple[list[Answer], bool]:
         """Return all answers, and whether all questions were asked; Ctrl-C ends the run."""
-        found: list[Answer] = []
-        try:
-            for number, question in enumerate(questions):
-                found += self.answer(question, number)
-                say(f"{number + 1} of {len(questions)} questions, {question.category}")
-        except KeyboardInterrupt:
-            return found, False
-        return found, True
+        found, first = list[Answer](), itertools.count()
+        asked = ask_all(questions, lambda one: found.extend(self.answer(one, next(first))), say)
+        return found, asked == len(questions)
 
 
 @contextlib.contextmanager
@@ -258,14 +253,13 @@ def lines(found: Sequence[Figures]) -> str:
 
 def _cells(one: Figures) -> list[str]:
     low, median, high = one.to_plain
-    speedup = one.speedup
     return [
         one.variant,
         f"{one.identical}/{one.turns}",
         f"{one.tokens_per_verification:.2f}",
         "-" if one.tokens_per_pass is None else f"{one.tokens_per_pass:.2f}",
         "-" if one.acceptance is None else f"{one.acceptance:.3f}",
-        f"{speedup.value:.2f} [{speedup.low:.2f}, {speedup.high:.2f}]",
+        str(one.speedup),
         f"{median:.2f} [{low:.2f}, {high:.2f}]",
     ]
 

@@ -260,18 +260,14 @@ def _cells(one: Figures) -> tuple[str, ...]:
         one.category,
         str(one.turns),
         f"{one.identical}/{one.turns}",
-        _cell(one.accepted_tokens),
-        _cell(one.speedup),
-        _cell(one.decode_speedup),
+        str(one.accepted_tokens),
+        str(one.speedup),
+        str(one.decode_speedup),
         f"{one.speed:.1f}",
         f"{one.plain_speed:.1f}",
-        _cell(one.acceptance) if one.acceptance.high else "-",
-        _cell(one.traffic),
+        str(one.acceptance) if one.acceptance.high else "-",
+        str(one.traffic),
     )
-
-
-def _cell(one: Interval) -> str:
-    return f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]"
 
 
 def draw(found: Sequence[Figures], *, title: str) -> bytes:

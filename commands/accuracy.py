@@ -42,7 +42,7 @@ def register(subparsers: flags.Subparsers) -> None:
 
 def accuracy(args: argparse.Namespace) -> int:
     """Run ``casspec accuracy``."""
-    from cassandra_spec.bench.accuracy import candidates, original, table_rows
+    from cassandra_spec.bench.accuracy.study import candidates, original, table_rows
     from cassandra_spec.bench.accuracy.table import accuracy_table
     from cassandra_spec.model.packing.calibration import HELD_OUT, read_text
     from cassandra_spec.model.weights.sources import open_source

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cassandra_spec.commands import generate_flags
 from cassandra_spec.model import flags as model_flags
@@ -54,10 +55,7 @@ def add_spec_bench(subparsers: flags.Subparsers) -> None:
     flags.add_count(parser, "each", "use the first N questions of each category")
     flags.add_count(parser, "max-tokens", "length limit of each reply", 256)
     flags.add_file(parser, "journal", "save replies to this file, and reuse those in it")
-    flags.add_file(parser, "json", "write figures and replies as JSON")
-    flags.add_file(parser, "figure", "write a bar chart (SVG)")
-    flags.add_file(parser, "document", "update the tables of this Markdown file")
-    flags.add_quiet(parser)
+    flags.add_results(parser, "a bar chart")
     generate_flags.add_drafts(parser)
     generate_flags.add_backend(parser)
     generate_flags.set_greedy(parser)
@@ -65,12 +63,11 @@ def add_spec_bench(subparsers: flags.Subparsers) -> None:
 
 def _spec_bench(args: argparse.Namespace) -> int:
     from cassandra_spec.bench import equal, spec_bench
-    from cassandra_spec.bench.decode.report import check_outputs, save
+    from cassandra_spec.bench.decode.report import check_outputs, finish
     from cassandra_spec.bench.questions import read_questions
-    from cassandra_spec.model.output import write_file
 
     questions = read_questions(args.questions, args.each)
-    check_outputs(args.json, args.figure, document=args.document, block="spec-bench")
+    check_outputs(args, "spec-bench")
     with generate_flags.open_model(args) as model:
         settings = model.settings_of(**generate_flags.reply_options(args))
         about = generate_flags.identity_of(model)
@@ -82,12 +79,8 @@ def _spec_bench(args: argparse.Namespace) -> int:
     title = f"Spec-Bench, {args.source.name}, {_draft_name(settings)}, {args.backend} backend"
     tables = spec_bench.tables(found, title=title, left_out=run.left_out)
     text = "\n\n".join(table.text() for table in tables)
-    print(text)
-    save(
-        {"figures": found, "answers": run.answered}, args.json, {"spec-bench": text}, args.document
-    )
-    if args.figure:
-        write_file(args.figure, spec_bench.draw(found, title=title))
+    body: dict[str, Sequence[Any]] = {"figures": found, "answers": run.answered}
+    finish(args, body, {"spec-bench": text}, partial(spec_bench.draw, found, title=title))
     differing = found[-1].turns - found[-1].identical
     return equal.report(differing, whole=asked == len(questions))
 
@@ -133,7 +126,7 @@ def _conform(args: argparse.Namespace) -> int:
         texts = read_prompts(args.prompts)
         questions = [Question(category="prompts", turns=(text,)) for text in texts]
     questions = questions[: args.count]
-    check_outputs(args.json)
+    check_outputs(args)
     with contextlib.ExitStack() as stack:
         ways = open_ways(stack, (args.one, args.other), max_tokens=args.max_tokens, raw=args.raw)
         run = Run(ways, Answers(args.journal))

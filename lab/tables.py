@@ -5,33 +5,23 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cassandra_spec.bench.questions import Question
-from cassandra_spec.drafting import Counters, NgramTable, Settings, encode_prompt, stop_tokens
+from cassandra_spec.drafting import NgramTable
 from cassandra_spec.drafting.table import CONTINUATIONS, ENTRY_BYTES
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.golden.format import is_integer
+from cassandra_spec.lab.compare.known_replies import KnownReply
 from cassandra_spec.model.baking import open_table
-from cassandra_spec.model.pretrained import load_tokenizer
-from cassandra_spec.native.engine import Engine
 from cassandra_spec.toolkit.tables import markdown_table
 
 CHAIN = 3
 """Longest chain of first candidates that a verification checks."""
 
 _MAX_TOKENS = 1 << 53  # tokens that a file may name
-
-
-@dataclasses.dataclass(frozen=True)
-class Known:
-    """A prompt and the plain greedy reply to it, as tokens."""
-
-    prompt: tuple[int, ...]
-    reply: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,31 +41,8 @@ class TableFigures:
     tokens_per_verification: float  # chains of at most CHAIN first candidates
 
 
-def known_replies(
-    source: Path,
-    questions: Sequence[Question],
-    max_tokens: int,
-    threads: int | None,
-    say: Callable[[str], object],
-) -> list[Known]:
-    """Generate the replies to the first turns by plain decoding in the native engine."""
-    tokenizer = load_tokenizer(source)
-    settings = Settings(
-        draft="none", max_tokens=max_tokens, stop_tokens=stop_tokens(tokenizer, source)
-    )
-    found = []
-    with Engine.from_packed(source, threads=threads) as engine:
-        for number, question in enumerate(questions, start=1):
-            prompt = encode_prompt(tokenizer, [{"role": "user", "content": question.turns[0]}])
-            if len(prompt) + max_tokens <= engine.context:
-                reply = itertools.chain.from_iterable(engine.rounds(prompt, settings, Counters()))
-                found.append(Known(tuple(prompt), tuple(reply)))
-            say(f"{number} of {len(questions)} replies")
-    return found
-
-
 def measure_tables(
-    source: Path, tables: Sequence[Path], known: Sequence[Known]
+    source: Path, tables: Sequence[Path], known: Sequence[KnownReply]
 ) -> Iterator[TableFigures]:
     """Yield the figures of each table, with its orders up to 1, 2 and so on."""
     for path in tables:
@@ -86,7 +53,7 @@ def measure_tables(
 
 
 def figures(
-    table: NgramTable, known: Sequence[Known], name: str, about: Mapping[str, Any]
+    table: NgramTable, known: Sequence[KnownReply], name: str, about: Mapping[str, Any]
 ) -> TableFigures:
     """Compute the figures of one table; ``about`` is the metadata of its file."""
     return TableFigures(
@@ -110,10 +77,10 @@ def _tokens(about: Mapping[str, Any], field: str, name: str) -> int:
     return found
 
 
-def _places(table: NgramTable, known: Sequence[Known]) -> dict[str, int]:
+def _places(table: NgramTable, known: Sequence[KnownReply]) -> dict[str, int]:
     counts = {"places": 0, "found": 0, "first": 0, "among": 0}
     for each in known:
-        tokens = (*each.prompt, *each.reply)
+        tokens = each.tokens
         for place in range(len(each.prompt), len(tokens)):
             named = _named(table, tokens, place)
             counts["places"] += 1
@@ -128,12 +95,11 @@ def _named(table: NgramTable, tokens: Sequence[int], place: int) -> list[int]:
     return [token for token, _ in table.candidates(tail)]
 
 
-def _chains(table: NgramTable, known: Sequence[Known]) -> float:
+def _chains(table: NgramTable, known: Sequence[KnownReply]) -> float:
     """Return tokens per verification; the prompt's pass gives the first token of a reply."""
     emitted = rounds = 0
     for each in known:
-        tokens = (*each.prompt, *each.reply)
-        place = len(each.prompt) + 1
+        tokens, place = each.tokens, len(each.prompt) + 1
         while place < len(tokens):
             drafted = range(place, min(place + CHAIN, len(tokens) - 1))
             right = (tokens[at] in _named(table, tokens, at)[:1] for at in drafted)

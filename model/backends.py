@@ -31,6 +31,7 @@ from cassandra_spec.native.engine_binding import engine_library
 from cassandra_spec.native.forms import TARGETS, TRIED_PLANES, Target
 from cassandra_spec.native.key_values import ChunkSealer
 from cassandra_spec.native.library import isa
+from cassandra_spec.native.models.kept import weights_cache
 from cassandra_spec.native.models.reading import read_model_config
 from cassandra_spec.native.rounds.chains import rejecting_rounds
 
@@ -101,6 +102,7 @@ def _open_native(source: Path, opening: Opening, settings: Settings) -> Iterator
         slots=opening.sequences,
         context=opening.context,
         memory_limit=opening.memory_limit,
+        cache=weights_cache(),
         verify=opening.verify,
         key_values=_chunk_sealer(opening),
     ) as engine:

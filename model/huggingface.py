@@ -25,10 +25,11 @@ from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.golden.model_types import HEAD, find_model_type
 from cassandra_spec.model.reply import fill_model, packed_reader
 from cassandra_spec.model.speculative import CassandraForCausalLM
-from cassandra_spec.model.speculative.memory import model_memory, require_memory
+from cassandra_spec.model.speculative.memory import model_memory
 from cassandra_spec.model.weights.mark import METHOD, write_code
 from cassandra_spec.model.weights.sources import MODEL_FILE, copy_companions
 from cassandra_spec.native.codec import fastest_codec
+from cassandra_spec.native.memory import require_memory
 
 
 @register_quantization_config(METHOD)

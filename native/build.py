@@ -286,17 +286,21 @@ def _compile(unit: Unit, folder: Path, toolchain: Toolchain, sources: Path) -> N
         partial.unlink(missing_ok=True)
 
 
-def _require_own(path: Path) -> None:
-    """Raise if another user owns the file or can change it."""
+def is_own(path: Path) -> bool:
+    """Return True if no other user (but root) owns the file or can change it."""
     status = path.stat()
-    if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022:
+    return status.st_uid in (os.geteuid(), 0) and not status.st_mode & 0o022
+
+
+def _require_own(path: Path) -> None:
+    if not is_own(path):
         raise NativeError(
             f"{path} must be yours (or root's) and writable by nobody else: remove it, or set "
             "CASSANDRA_NATIVE_CACHE to a folder of your own"
         )
 
 
-def _seal(path: Path) -> Path:
+def seal_of(path: Path) -> Path:
     """Return the path of the digest of a built file."""
     return path.with_name(f"{path.name}.sha256")
 
@@ -313,7 +317,7 @@ def _is_whole(path: Path) -> bool:
 def is_sealed(path: Path) -> bool:
     """Return True if a file matches the digest beside it."""
     try:
-        return _seal(path).read_text("ascii") == hashlib.sha256(path.read_bytes()).hexdigest()
+        return seal_of(path).read_text("ascii") == hashlib.sha256(path.read_bytes()).hexdigest()
     except (OSError, ValueError):
         return False
 
@@ -321,13 +325,19 @@ def is_sealed(path: Path) -> bool:
 def _keep(partial: Path, path: Path) -> None:
     """Rename a complete file to its final name, after writing its digest."""
     partial.chmod(0o755)
-    _seal(path).write_text(hashlib.sha256(partial.read_bytes()).hexdigest(), "ascii")
+    seal_of(path).write_text(hashlib.sha256(partial.read_bytes()).hexdigest(), "ascii")
     partial.replace(path)
 
 
 def _on_terminal() -> bool:
     """Return True if a person is waiting at a terminal and should see progress."""
     return sys.stderr.isatty()
+
+
+def tell(text: str) -> None:
+    """Print a text on standard error if a person is waiting there."""
+    if _on_terminal():
+        print(text, end="", file=sys.stderr, flush=True)
 
 
 def _compile_missing(
@@ -361,18 +371,14 @@ class _Progress:
         sources = list(dict.fromkeys(unit.source for unit in units))
         names = ", ".join(sources) if len(sources) <= _NAMED else f"{len(sources)} files"
         command = shlex.join(toolchain.command)
-        self._print(f"native: compiling {names} with {command} (once; kept in {folder})\n")
+        tell(f"native: compiling {names} with {command} (once; kept in {folder})\n")
 
     def count(self) -> None:
         """Count one unit as compiled."""
         self._done += 1
         seconds = time.monotonic() - self._begun
         end = "\n" if self._done == self._all else ""
-        self._print(f"\rnative: {self._done} of {self._all} compiled, {seconds:.0f} s{end}")
-
-    def _print(self, text: str) -> None:
-        if _on_terminal():
-            print(text, end="", file=sys.stderr, flush=True)
+        tell(f"\rnative: {self._done} of {self._all} compiled, {seconds:.0f} s{end}")
 
 
 def _link(

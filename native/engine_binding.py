@@ -176,6 +176,14 @@ _SIGNATURES = {
         c_int,
         (c_void_p, c_int, c_int, c_int, c_void_p, c_int, c_int, c_int, c_int),
     ),
+    "engine_matrix_state": (
+        c_int,
+        (c_void_p, c_int, c_int, c_int, c_void_p, POINTER(c_size_t)),
+    ),
+    "engine_restore_matrix": (
+        c_int,
+        (c_void_p, c_int, c_int, c_int, c_void_p, c_size_t, c_int, c_int),
+    ),
     "engine_part": (c_void_p, (c_void_p, c_int, c_int, c_int, c_int, POINTER(c_size_t))),
     "engine_weight_bytes": (c_size_t, (c_void_p, c_int)),
     "engine_set_vector": (c_int, (c_void_p, c_int, c_int, c_void_p, c_int)),

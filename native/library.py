@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cassandra_spec.native.build import ISA_FLAGS, NativeError, build_library
+from cassandra_spec.native.build import ISA_FLAGS, NativeError, build_library, seal_of
 from cassandra_spec.native.prebuilt import find_prebuilt
 
 Signature = tuple[Any, tuple[Any, ...]]
@@ -72,6 +72,11 @@ def load() -> ctypes.CDLL:
     declare(library, _SIGNATURES)
     _choose(library, os.environ.get("CASSANDRA_NATIVE_ISA") or None)
     return library
+
+
+def library_digest() -> str:
+    """Return the SHA-256 of the library, in hexadecimal: that of the file beside it."""
+    return seal_of(Path(load()._name)).read_text("ascii")
 
 
 def _choose(library: ctypes.CDLL, name: str | None) -> None:

@@ -48,19 +48,13 @@ class Answer:
             "system_fingerprint": fingerprint,
         }
         self._prompt_tokens, self._n = sum(map(len, prompts)), n
-        self._echoes = {
-            at: echoes[at // n] for at in range(n * len(echoes))
-        }  # not sent yet, by reply
+        self._echoes = {at: echoes[at // n] for at in range(n * len(echoes))}  # not sent yet
         self._replies = n * len(prompts)
         self._texts = texts
-        self._calls = (
-            [
-                CallText(calls, must_call=plan.must_call)
-                for _ in range(self._replies if calls else 0)
-            ]
-            if calls
-            else []
-        )
+        self._calls = [
+            CallText(form, must_call=plan.must_call)
+            for form in filter(None, [calls] * self._replies)
+        ]
         self._old_calls = old_calls
         self._plan, self._contents = plan, [""] * self._replies
         self._places = [
@@ -137,16 +131,16 @@ class Answer:
         if event.trace is None:
             return b""
         more = {"usage": None} if usage else {}
-        return _event(self._body(self._chunk, [], trace=event.trace, **more))
+        return server_event(self._body(self._chunk, [], trace=event.trace, **more))
 
     def end(self, events: Sequence[Event], *, usage: bool) -> bytes:
         """Return the end of a stream, from the last event of each reply."""
         body = self._body(self._chunk, [], usage=self._usage(events))
-        return (_event(body) if usage else b"") + DONE
+        return (server_event(body) if usage else b"") + DONE
 
     def failed(self, body: dict[str, Any]) -> bytes:
         """Return the end of a stream whose reply failed."""
-        return _event(body)
+        return server_event(body)
 
     @property
     def _chunk(self) -> str:
@@ -161,7 +155,7 @@ class Answer:
         scores: dict[str, Any] | None = None,
     ) -> bytes:
         choice = _choice(index, {"delta" if self._chat else "text": content}, reason, scores)
-        return _event(self._body(self._chunk, [choice], **({"usage": None} if usage else {})))
+        return server_event(self._body(self._chunk, [choice], **({"usage": None} if usage else {})))
 
     def _body(self, kind: str, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
         return {**self._head, "object": kind, "choices": choices, **more}
@@ -191,7 +185,7 @@ def _choice(
     return {"index": index, **content, "logprobs": scores, "finish_reason": reason or None}
 
 
-def _event(body: dict[str, Any]) -> bytes:
+def server_event(body: dict[str, Any]) -> bytes:
     """Format a server-sent event."""
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
     return f"data: {text}\n\n".encode()

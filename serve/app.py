@@ -11,7 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
@@ -20,10 +20,10 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from cassandra_spec.drafting import Prompt, Sampling, Settings, encode_prompt
+from cassandra_spec.drafting import Sampling, Settings, encode_prompt
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.serve.answers import Answer
-from cassandra_spec.serve.errors import ApiError, busy
+from cassandra_spec.serve.errors import ApiError, busy, invalid, require_known
 from cassandra_spec.serve.log import Line, RequestLog, line_of
 from cassandra_spec.serve.logprobs import TokenTexts
 from cassandra_spec.serve.metrics import Metrics
@@ -84,11 +84,8 @@ class Served:
 def make_app(served: Served, scheduler: Scheduler, metrics: Metrics) -> FastAPI:
     """Build the application of one model."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_exception_handler(ApiError, _answer_error)
-    app.add_exception_handler(BusyError, _answer_error)
-    app.add_exception_handler(HTTPException, _answer_error)
-    app.add_exception_handler(ClientDisconnect, _answer_error)
-    app.add_exception_handler(Exception, _answer_error)
+    for kind in (ApiError, BusyError, HTTPException, ClientDisconnect, Exception):
+        app.add_exception_handler(kind, _answer_error)
     _add_host_checks(app, served)
     app.add_middleware(RequestLog, write=served.log)
     replies = _Replies(served, scheduler)
@@ -103,28 +100,29 @@ def make_app(served: Served, scheduler: Scheduler, metrics: Metrics) -> FastAPI:
         },
     )
     keyed = [Depends(_key_check(served.api_key))]
+    both = APIRouter(dependencies=keyed)  # with and without /v1
 
     @app.get("/")
     async def look() -> Response:
         html, headers = shown
         return HTMLResponse(html, headers=headers)
 
-    @app.post("/chat/completions", dependencies=keyed)
-    @app.post("/v1/chat/completions", dependencies=keyed)
+    @both.post("/chat/completions")
     async def chat(request: Request) -> Response:
         return await replies.answer(request, ChatRequest)
 
-    @app.post("/completions", dependencies=keyed)
-    @app.post("/v1/completions", dependencies=keyed)
+    @both.post("/completions")
     async def complete(request: Request) -> Response:
         return await replies.answer(request, CompletionRequest)
 
-    @app.post("/responses", dependencies=keyed)
-    @app.post("/v1/responses", dependencies=keyed)
+    @both.post("/responses")
     async def respond(request: Request) -> Response:
         return await replies.answer(request, ResponsesRequest)
 
-    _add_facts(app, served, replies, keyed)
+    _add_facts(both, served, replies)
+    for prefix in ("", "/v1"):
+        app.include_router(both, prefix=prefix)
+    _add_tokens(app, served, replies, keyed)
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -139,40 +137,40 @@ def make_app(served: Served, scheduler: Scheduler, metrics: Metrics) -> FastAPI:
     return app
 
 
-def _add_facts(app: FastAPI, served: Served, replies: _Replies, keyed: Sequence[Any]) -> None:
-    """Add what clients ask about the model: its name, its context and its tokens."""
+def _add_facts(app: APIRouter, served: Served, replies: _Replies) -> None:
+    """Add what clients ask about the model and their prompts."""
+
+    @app.post("/chat/completions/input_tokens")
+    async def tokens_of_chat(request: Request) -> dict[str, Any]:
+        return await replies.count(request, ChatRequest)
+
+    @app.post("/responses/input_tokens")
+    async def tokens_of_response(request: Request) -> dict[str, Any]:
+        return await replies.count(request, ResponsesRequest)
+
+    @app.get("/models")
+    async def models() -> dict[str, Any]:
+        return {"object": "list", "data": [_model(served)]}
+
+    @app.get("/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        _require_model(served, name)
+        return _model(served)
+
+
+def _add_tokens(app: FastAPI, served: Served, replies: _Replies, keyed: Sequence[Any]) -> None:
+    """Add the tokenizer's two ways."""
 
     @app.post("/tokenize", dependencies=keyed)
     async def tokens_of(request: Request) -> Response:
         asked = read_request(TokenizeRequest, await _read_body(request, served.max_body))
         return JSONResponse(await replies.with_tokenizer(functools.partial(tokenize, asked)))
 
-    @app.post("/chat/completions/input_tokens", dependencies=keyed)
-    @app.post("/v1/chat/completions/input_tokens", dependencies=keyed)
-    async def tokens_of_chat(request: Request) -> dict[str, Any]:
-        return await replies.count(request, ChatRequest)
-
-    @app.post("/responses/input_tokens", dependencies=keyed)
-    @app.post("/v1/responses/input_tokens", dependencies=keyed)
-    async def tokens_of_response(request: Request) -> dict[str, Any]:
-        return await replies.count(request, ResponsesRequest)
-
     @app.post("/detokenize", dependencies=keyed)
     async def text_of(request: Request) -> Response:
         asked = read_request(DetokenizeRequest, await _read_body(request, served.max_body))
         read = functools.partial(detokenize, asked, vocabulary=served.vocabulary)
         return JSONResponse(await replies.with_tokenizer(read))
-
-    @app.get("/models", dependencies=keyed)
-    @app.get("/v1/models", dependencies=keyed)
-    async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [_model(served)]}
-
-    @app.get("/models/{name:path}", dependencies=keyed)
-    @app.get("/v1/models/{name:path}", dependencies=keyed)
-    async def model(name: str) -> dict[str, Any]:
-        _require_model(served, name)
-        return _model(served)
 
 
 def _add_host_checks(app: FastAPI, served: Served) -> None:
@@ -342,10 +340,10 @@ class _Replies:
         count, room = len(prompts) * body.n, self._scheduler.room
         if count > room:
             message = f"prompt and n must ask for at most {room} replies at once, not {count}"
-            raise ApiError(400, message, param="n", code="invalid_value")
+            raise invalid("n", message)
         if count > 1 and traced:
             message = "stream_options.include_trace must be false for several replies"
-            raise ApiError(400, message, param="stream_options", code="invalid_value")
+            raise invalid("stream_options", message)
         jobs = [
             (prompt, self._settings(body, len(prompt), number, grammars))
             for prompt in prompts
@@ -369,11 +367,9 @@ class _Replies:
 
     def _encode_one(self, prompt: str | Sequence[int]) -> Sequence[int]:
         if isinstance(prompt, str):
-            return self._encode_text("prompt", prompt, raw=True)
-        vocabulary = self._served.vocabulary
-        if max(prompt) >= vocabulary:
-            message = f"prompt must have tokens below {vocabulary}, not {max(prompt)}"
-            raise ApiError(400, message, param="prompt", code="invalid_value")
+            tokenizer = self._served.tokenizer
+            return self._encoded("prompt", lambda: encode_prompt(tokenizer, prompt, raw=True))
+        require_known("prompt", prompt, self._served.vocabulary)
         return prompt
 
     def _echoes(self, body: CompletionRequest, prompts: Sequence[Sequence[int]]) -> list[str]:
@@ -386,10 +382,8 @@ class _Replies:
     def _encode_chat(self, body: ChatRequest, chat: _Messages, **shown: Any) -> Sequence[int]:
         tokenizer = self._served.tokenizer
         if taken := template_arguments(tokenizer) & body.variables.keys():
-            message = (
-                f"chat_template_kwargs must not have {min(taken)}, which has a meaning already"
-            )
-            raise ApiError(400, message, param="chat_template_kwargs", code="invalid_value")
+            name = "chat_template_kwargs"
+            raise invalid(name, f"{name} must not have {min(taken)}, which has a meaning already")
 
         def in_template(messages: _Messages) -> str:
             return prompt_text(tokenizer, messages, variables=body.variables, **shown)
@@ -400,9 +394,6 @@ class _Replies:
 
         return self._encoded(body.name_of("messages"), encode)
 
-    def _encode_text(self, param: str, prompt: Prompt, **ways: Any) -> Sequence[int]:
-        return self._encoded(param, lambda: encode_prompt(self._served.tokenizer, prompt, **ways))
-
     def _encoded(self, param: str, encode: Callable[[], Sequence[int]]) -> Sequence[int]:
         """Encode a text to at least one token; errors name the field ``param``."""
         try:
@@ -412,7 +403,7 @@ class _Replies:
                 raise CassandraError(f"{param} must have at least one token")
             return tokens
         except CassandraError as error:
-            raise ApiError(400, str(error), param=param, code="invalid_value") from error
+            raise invalid(param, str(error)) from error
 
     def _plan(self, body: _Generation) -> Plan:
         """Return the grammars that a reply must match."""
@@ -433,8 +424,7 @@ class _Replies:
             return [self._grammars.compile(plan.grammar)]
         except CassandraError as error:
             unfit = why_unfit(body.response_format, tools, self._why_not)
-            message = f"{param}: {': '.join(unfit) if unfit else error}"
-            raise ApiError(400, message, param=param, code="invalid_value") from error
+            raise invalid(param, f"{param}: {': '.join(unfit) if unfit else error}") from error
 
     def _why_not(self, schema: Any) -> str:
         """Return why a schema does not compile, or an empty text."""
@@ -449,11 +439,8 @@ class _Replies:
     ) -> Settings:
         """Return the settings of reply ``number`` to a prompt."""
         served = self._served
-        for name, tokens in (
-            ("logit_bias", map(int, body.logit_bias)),
-            ("stop_token_ids", iter(body.stop_token_ids)),
-        ):
-            _require_known(name, tokens, served.vocabulary)
+        require_known("logit_bias", map(int, body.logit_bias), served.vocabulary)
+        require_known("stop_token_ids", body.stop_token_ids, served.vocabulary)
         settings = dataclasses.replace(
             served.settings,
             max_tokens=self._token_limit(body, prompt),
@@ -483,8 +470,7 @@ class _Replies:
             return
         if grammars or body.stop:
             other = "a format or tools" if grammars else "stop"
-            message = f"{name} must not be given with {other}, which may end a reply"
-            raise ApiError(400, message, param=name, code="invalid_value")
+            raise invalid(name, f"{name} must not be given with {other}, which may end a reply")
         stops = self._served.settings.stop_tokens
         if not body.ignore_eos:
             stops |= set(body.stop_token_ids)
@@ -503,16 +489,8 @@ class _Replies:
         limit = max(min(requested, served.max_tokens, room), 1)
         if body.min_tokens > limit:
             message = f"min_tokens must be at most {limit} here, not {body.min_tokens}"
-            raise ApiError(400, message, param="min_tokens", code="invalid_value")
+            raise invalid("min_tokens", message)
         return limit
-
-
-def _require_known(name: str, tokens: Iterator[int], vocabulary: int) -> None:
-    """Raise :class:`ApiError` unless the model has all tokens of a field."""
-    largest = max(tokens, default=0)
-    if largest >= vocabulary:
-        message = f"{name} must have tokens below {vocabulary}, not {largest}"
-        raise ApiError(400, message, param=name, code="invalid_value")
 
 
 class _Jobs:

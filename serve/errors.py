@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastapi.responses import JSONResponse
@@ -38,6 +38,18 @@ class ApiError(Exception):
     def response(self) -> JSONResponse:
         """Return the error as a response."""
         return JSONResponse(self.body, self.status, self.headers)
+
+
+def invalid(param: str | None, message: str) -> ApiError:
+    """Return the error of a field whose value is wrong."""
+    return ApiError(400, message, param=param, code="invalid_value")
+
+
+def require_known(param: str, tokens: Iterable[int], vocabulary: int) -> None:
+    """Raise :class:`ApiError` unless the model has all tokens of a field."""
+    largest = max(tokens, default=0)
+    if largest >= vocabulary:
+        raise invalid(param, f"{param} must have tokens below {vocabulary}, not {largest}")
 
 
 def busy(message: str) -> ApiError:

@@ -8,6 +8,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
+from cassandra_spec.serve.fields import without_null
+
 _TEMPLATE_ROLES = {"developer": "system", "function": "tool"}
 _TEXT_PARTS = {
     **dict.fromkeys(("text", "input_text", "output_text"), "text"),
@@ -25,9 +27,7 @@ class Replayed(BaseModel):
     @classmethod
     def _without_nulls(cls, value: Any) -> Any:
         """Drop nulls, which clients send for absent fields."""
-        if not isinstance(value, dict):
-            return value
-        return {name: each for name, each in value.items() if each is not None}
+        return without_null(value) if isinstance(value, dict) else value
 
 
 class CalledFunction(Replayed):
@@ -67,7 +67,7 @@ class Message(Replayed):
         """Read older and other names of fields: one ``function_call``, ``reasoning``, a refusal."""
         if not isinstance(value, dict):
             return value
-        message = {name: each for name, each in value.items() if each is not None}
+        message = without_null(value)
         call = message.pop("function_call", None)
         if isinstance(call, dict) and not message.get("tool_calls"):
             message["tool_calls"] = [{"function": call}]

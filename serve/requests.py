@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic_core import from_json
 
 from cassandra_spec.drafting import Bias, Penalties, Processor, Turn
-from cassandra_spec.serve.errors import ApiError
+from cassandra_spec.serve.errors import ApiError, invalid
 from cassandra_spec.serve.fields import (
     NEUTRAL,
     SAMPLERS,
@@ -350,13 +350,12 @@ def _refusal(error: ValidationError, body: Any) -> ApiError:
     where = ".".join([*names, str(first["loc"][-1])] if missing else names) or str(param)
     message = first["msg"]
     if first["type"] == "extra_forbidden":
-        return ApiError(
-            400, f"{where} is not a parameter here", param=param, code="unknown_parameter"
-        )
+        message = f"{where} is not a parameter here"
+        return ApiError(400, message, param=param, code="unknown_parameter")
     if missing:
         return ApiError(400, f"{where} must be given", param=param, code="missing_parameter")
     if first["type"] == "union_tag_not_found":
         message = f"{where}.type must be given"
     message = _OF_PYDANTIC.sub(f"{where} must", message).replace("Value error,", where)
     message = message if where in message else f"{where}: {message}"
-    return ApiError(400, message, param=param, code="invalid_value")
+    return invalid(param, message)

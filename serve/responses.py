@@ -5,7 +5,6 @@ A reply is a list of items: a message, and calls of functions, which follow it.
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from cassandra_spec.serve.answers import without_calls
+from cassandra_spec.serve.answers import server_event, without_calls
 from cassandra_spec.serve.fields import without_null
 from cassandra_spec.serve.messages import CalledFunction, Replayed, joined
 from cassandra_spec.serve.requests import Body, ChatRequest
@@ -298,8 +297,7 @@ class ResponseAnswer:
         """Return a server-sent event with its number."""
         body = {"type": kind, "sequence_number": self._sequence, **fields}
         self._sequence += 1
-        text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-        return f"event: {kind}\ndata: {text}\n\n".encode()
+        return f"event: {kind}\n".encode() + server_event(body)
 
     def _read(self, event: Event) -> Event:
         """Take the next event of the reply, and return it without the text of calls."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from cassandra_spec.golden import CassandraError
-from cassandra_spec.serve.errors import ApiError
+from cassandra_spec.serve.errors import ApiError, invalid
 from cassandra_spec.serve.messages import Replayed
 from cassandra_spec.serve.tool_calls import Call, CallFormat, calls_grammar, schema_text
 from cassandra_spec.text.grammar import (
@@ -137,7 +137,7 @@ class ToolFields(BaseModel):
 
 
 def _refuse_choice(must: str) -> Any:
-    raise ApiError(400, f"tool_choice {must}", param="tool_choice", code="invalid_value")
+    raise invalid("tool_choice", f"tool_choice {must}")
 
 
 # --- grammars and checks of replies -------------------------------------------------------------
@@ -194,8 +194,7 @@ def plan_reply(form: Format, tools: ToolFields | None, calls: CallFormat, name: 
     if tools is None or not tools.callable:
         return Plan(_format_grammar(form, content), checked)
     if isinstance(form, GrammarFormat) and not tools.must_call:
-        message = f"{name} must not be a grammar where tools may be called"
-        raise ApiError(400, message, param=name, code="invalid_value")
+        raise invalid(name, f"{name} must not be a grammar where tools may be called")
     functions = [(each.function.name, each.function.parameters) for each in tools.callable]
     prepared = [
         (function, _prepared(schema, "tools", f"tools: {function}: parameters"))
@@ -238,15 +237,14 @@ def _prepared(schema: Any, param: str, path: str) -> Prepared:
     try:
         return prepare(schema, path)
     except (CassandraError, RecursionError) as error:
-        raise ApiError(400, str(error), param=param, code="invalid_value") from error
+        raise invalid(param, str(error)) from error
 
 
 def _grammar(syntax: Syntax, text: str, param: str) -> GrammarText:
     try:
         return GrammarText(syntax=syntax, text=text)
     except CassandraError as error:
-        message = f"{param}: {error}"
-        raise ApiError(400, message, param=param, code="invalid_value") from error
+        raise invalid(param, f"{param}: {error}") from error
 
 
 def schema_of(form: Format) -> dict[str, Any] | None:

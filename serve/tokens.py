@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from cassandra_spec.serve.errors import ApiError
+from cassandra_spec.serve.errors import ApiError, require_known
 from cassandra_spec.serve.logprobs import TokenTexts
 from cassandra_spec.serve.requests import Body
 from cassandra_spec.text.reply import encode_text
@@ -49,8 +49,5 @@ def _piece(octets: bytes) -> str | list[int]:
 
 def detokenize(asked: DetokenizeRequest, tokenizer: Any, *, vocabulary: int) -> dict[str, Any]:
     """Return the text of tokens."""
-    largest = max(asked.tokens, default=0)
-    if largest >= vocabulary:
-        message = f"tokens must be below {vocabulary}, not {largest}"
-        raise ApiError(400, message, param="tokens", code="invalid_value")
+    require_known("tokens", asked.tokens, vocabulary)
     return {"content": tokenizer.decode(asked.tokens, skip_special_tokens=False)}

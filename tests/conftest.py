@@ -14,6 +14,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Measurements of earlier runs must not change the plans of tests.
 os.environ["CASSANDRA_HINTS"] = "0"
+# Nor are models read from what earlier runs kept of them.
+os.environ["CASSANDRA_WEIGHTS"] = "0"
 # Two test processes share the cores; threads of torch on top of that wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -128,6 +128,21 @@ def add_quiet(parser: Flags) -> None:
     add_switch(parser, "quiet", "print errors only, no progress")
 
 
+def add_questions(parser: Flags) -> None:
+    """Add ``--questions FILE`` and ``--each N``."""
+    add_file(parser, "questions", "Spec-Bench's question.jsonl (default: the bundled prompts)")
+    add_count(parser, "each", "use the first N questions of each category")
+
+
+def add_results(parser: Flags, figure: str = "") -> None:
+    """Add ``--json``, ``--figure`` if there is one (what it shows), ``--document``, ``--quiet``."""
+    add_file(parser, "json", "write all figures as JSON")
+    if figure:
+        add_file(parser, "figure", f"write {figure} (SVG)")
+    add_file(parser, "document", "update the tables of this Markdown file")
+    add_quiet(parser)
+
+
 def shows_progress(args: argparse.Namespace) -> bool:
     """Return whether to show progress bars: on a terminal, unless ``--quiet`` is given."""
     return not args.quiet and sys.stderr.isatty()

@@ -21,9 +21,9 @@ from cassandra_spec.bench.accuracy.lossy import rounded_to_8_bits, wanda_pruned
 from cassandra_spec.golden import CassandraError, GoldenCodec
 from cassandra_spec.model.packing.calibration import Norms
 from cassandra_spec.model.reply import Weights, build_model, packed_reader
-from cassandra_spec.model.speculative.memory import require_memory
 from cassandra_spec.model.weights.packed import PackedSource
 from cassandra_spec.model.weights.sources import Source, Tensor
+from cassandra_spec.native.memory import require_memory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cassandra_spec.bench.accuracy import Row
+from cassandra_spec.bench.accuracy.study import Row
 from cassandra_spec.toolkit.tables import text_table
 
 _HEADER = ("model", "bits/weight", "perplexity", "agreement with BF16", "loss above BF16")

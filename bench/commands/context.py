@@ -45,18 +45,16 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_count(parser, "threads", "threads of each contender", 2)
     model_flags.add_calibration(parser)
     flags.add_jobs(parser, "worker processes of packing")
-    flags.add_file(parser, "json", "write all figures as JSON")
     text = "write context.svg, and reply.svg with --reply"
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help=text)
-    flags.add_file(parser, "document", "update the tables of this Markdown file")
-    flags.add_quiet(parser)
+    flags.add_results(parser)
 
 
 def _context(args: argparse.Namespace) -> int:
     """``casspec bench context``."""
     from cassandra_spec.bench.decode import context as by_context
     from cassandra_spec.bench.decode.contenders import choose, with_checkout
-    from cassandra_spec.bench.decode.report import differing_replies, save
+    from cassandra_spec.bench.decode.report import differing_replies, finish
     from cassandra_spec.bench.decode.run import Bench
     from cassandra_spec.model.output import write_file
     from cassandra_spec.model.weights.sources import open_source
@@ -91,8 +89,7 @@ def _context(args: argparse.Namespace) -> int:
         texts["reply"] = by_context.reply_lines(windows)
         plots.append(by_context.reply_plot(windows, f"Decoding along a reply: {title}"))
         compared += replies
-    print("\n\n".join(texts.values()))
-    save({"contexts": found, "windows": windows}, args.json, texts, args.document)
+    finish(args, {"contexts": found, "windows": windows}, texts)
     for plot in plots if args.figures else ():
         write_file(args.figures / f"{plot.name}.svg", plot.svg().encode())
     return equal.report(*differing_replies(compared))

@@ -65,19 +65,15 @@ def register(subparsers: flags.Subparsers) -> None:
     flags.add_some(parser, "acceptance", text, (0.80, 0.86, 0.90), type=float, metavar="A")
     model_flags.add_calibration(parser)
     flags.add_jobs(parser, "worker processes of packing")
-    flags.add_file(parser, "json", "write all figures as JSON")
-    flags.add_file(parser, "figure", "write a bar chart (SVG)")
-    flags.add_file(parser, "document", "update the table of this Markdown file")
-    flags.add_quiet(parser)
+    flags.add_results(parser, "a bar chart")
 
 
 def _decode(args: argparse.Namespace) -> int:
     """``casspec bench decode``."""
     from cassandra_spec.bench.decode.contenders import choose, with_checkout
-    from cassandra_spec.bench.decode.report import differing_replies, draw, lines, save
+    from cassandra_spec.bench.decode.report import differing_replies, draw, finish, lines
     from cassandra_spec.bench.decode.run import Bench
     from cassandra_spec.bench.decode.setup import measure_all, open_turns, prepare
-    from cassandra_spec.model.output import write_file
     from cassandra_spec.model.weights.sources import open_source
 
     contenders = choose(args.contenders)
@@ -104,17 +100,14 @@ def _decode(args: argparse.Namespace) -> int:
     bench = prepare(bench, source, norms, **sizes)
     turns = open_turns(bench, source)
     found = measure_all(bench, source, norms, args.weights, turns)
-    print(lines(found))
     body = {"summaries": found, "turns": list(turns)}
-    save(body, args.json, {"decode": lines(found)}, args.document)
-    if args.figure:
-        title = f"Decoding {args.source}, {args.threads} threads"
-        write_file(args.figure, draw(found, title=title))
+    title = f"Decoding {args.source}, {args.threads} threads"
+    finish(args, body, {"decode": lines(found)}, partial(draw, found, title=title))
     return equal.report(*differing_replies(found))
 
 
 def _shapes(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import save
+    from cassandra_spec.bench.decode.report import finish
     from cassandra_spec.bench.decode.shapes import lines, measure_shapes
 
     for acceptance in args.acceptance:
@@ -122,7 +115,6 @@ def _shapes(args: argparse.Namespace) -> int:
             raise CassandraError(f"acceptance must be from 0 to 1, not {acceptance}")
     say = partial(flags.say, args)
     found = measure_shapes(args.shape, args.threads, say, args.context)
-    text = lines(found, args.acceptance)
-    print(text)
-    save({"shapes": found}, args.json, {"shapes": text}, args.document)
+    args.figure = None
+    finish(args, {"shapes": found}, {"shapes": lines(found, args.acceptance)})
     return 0

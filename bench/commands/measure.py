@@ -8,17 +8,10 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from cassandra_spec.bench.commands import (
-    context,
-    decode,
-    draft_cache,
-    sampling,
-    serving,
-    streaming,
-    structured,
-)
+from cassandra_spec.bench.commands import context, decode, drafts, opening, serving
 from cassandra_spec.golden.format import SCHEMES
 from cassandra_spec.model import flags as model_flags
 from cassandra_spec.native.limits import PROMPT_ROWS
@@ -89,8 +82,7 @@ def register(subparsers: flags.Subparsers, *others: Callable[[flags.Subparsers],
         metavar="BENCHMARK", required=True
     )
     own = (decode.register, context.register, _add_levels, _add_kernels, _add_codec, _add_pack)
-    rest = (serving.register, streaming.register, draft_cache.register, sampling.register)
-    for add in (*own, *rest, structured.register, *others):
+    for add in (*own, serving.register, drafts.register, opening.register, *others):
         add(inner)
 
 
@@ -98,11 +90,8 @@ def _add_levels(subparsers: flags.Subparsers) -> None:
     text = "measure the gain of each level of drafting, by kind of text"
     parser = flags.add_command(subparsers, "levels", text, LEVELS_EPILOG, _levels)
     model_flags.add_packed(parser)
-    flags.add_file(
-        parser, "questions", "Spec-Bench's question.jsonl (default: the bundled prompts)"
-    )
+    flags.add_questions(parser)
     flags.add_file(parser, "table", "n-gram table from `casspec bake-table`")
-    flags.add_count(parser, "each", "use the first N questions of each category")
     flags.add_choice(
         parser, "prompts", ("bench", "development"), "bundled prompts to use without --questions"
     )
@@ -112,17 +101,13 @@ def _add_levels(subparsers: flags.Subparsers) -> None:
     flags.add_number(parser, "min-margin", text, 1.1)
     flags.add_count(parser, "threads", "threads (default: all cores)")
     flags.add_some(parser, "variants", "variants to measure (default: all)", ("*",), metavar="GLOB")
-    flags.add_file(parser, "json", "write all figures as JSON")
-    flags.add_file(parser, "figure", "write a bar chart (SVG)")
-    flags.add_file(parser, "document", "update the tables of this Markdown file")
-    flags.add_quiet(parser)
+    flags.add_results(parser, "a bar chart")
 
 
 def _levels(args: argparse.Namespace) -> int:
     from cassandra_spec.bench import equal, levels
-    from cassandra_spec.bench.decode.report import save
+    from cassandra_spec.bench.decode.report import finish
     from cassandra_spec.bench.questions import ALL, read_questions
-    from cassandra_spec.model.output import write_file
 
     questions = read_questions(args.questions, args.each, uses=[args.prompts])
     sizes = levels.Sizes(max_tokens=args.max_tokens, gamma=args.gamma, min_margin=args.min_margin)
@@ -130,11 +115,9 @@ def _levels(args: argparse.Namespace) -> int:
     with levels.open_run(args.source, args.table, args.threads, chosen) as run:
         answers, whole = run.run(questions, lambda text: flags.say(args, text))
         found = run.figures(answers)
-    print(levels.lines(found))
     body: dict[str, Sequence[Any]] = {"figures": found, "answers": answers}
-    save(body, args.json, {"levels": levels.lines(found)}, args.document)
-    if args.figure:
-        write_file(args.figure, levels.draw(found, title=f"Levels of drafting, {args.source}"))
+    draw = partial(levels.draw, found, title=f"Levels of drafting, {args.source}")
+    finish(args, body, {"levels": levels.lines(found)}, draw)
     differing = sum(each.turns - each.identical for each in found if each.category == ALL)
     return equal.report(differing, whole=whole)
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from cassandra_spec.bench import equal
 from cassandra_spec.bench.serving.requests import KINDS
@@ -64,10 +65,7 @@ def _add_serving(subparsers: flags.Subparsers) -> None:
     flags.add_some(parser, "clients", text, CLIENTS, type=int, metavar="N")
     text = "sampling temperatures; 0: greedy (default 0 0.7)"
     flags.add_some(parser, "temperatures", text, TEMPERATURES, type=float, metavar="T")
-    flags.add_file(
-        parser, "questions", "Spec-Bench's question.jsonl (default: the bundled prompts)"
-    )
-    flags.add_count(parser, "each", "use the first N questions of each category")
+    flags.add_questions(parser)
     flags.add_count(parser, "longest", "leave out prompts of more than N tokens")
     flags.add_count(parser, "fill", "fill prompts up to N tokens with the beginning of one text")
     flags.add_count(parser, "max-tokens", "length limit of each reply", 64)
@@ -85,22 +83,18 @@ def _add_serving(subparsers: flags.Subparsers) -> None:
     text = "also run llama-server with drafts of these types, such as ngram-simple"
     flags.add_some(parser, "llama-drafts", text, metavar="TYPE")
     flags.add_file(parser, "journal", "save measurements to this file, and reuse those in it")
-    flags.add_file(parser, "json", "write all figures and replies as JSON")
-    flags.add_file(parser, "figure", "write a plot (SVG)")
-    flags.add_file(parser, "document", "update the table of this Markdown file")
-    flags.add_quiet(parser)
+    flags.add_results(parser, "a plot")
 
 
 def _serving(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.answers import Answers
-    from cassandra_spec.bench.decode.report import check_outputs, save
+    from cassandra_spec.bench.decode.report import check_outputs, finish
     from cassandra_spec.bench.serving import contenders as all_contenders
     from cassandra_spec.bench.serving import report
     from cassandra_spec.bench.serving.run import CODE, Bench, make_cells
-    from cassandra_spec.model.output import write_file
 
     _check(args)
-    check_outputs(args.json, args.figure, document=args.document, block="serving")
+    check_outputs(args, "serving")
     sizes = all_contenders.Sizes(
         slots=max(args.clients),
         threads=args.threads,
@@ -128,12 +122,10 @@ def _serving(args: argparse.Namespace) -> int:
     if not bench.loads:
         return 130
     found = report.summaries(bench.loads, contenders)
-    text = report.table(found)
-    print(text)
-    save({"figures": found, "loads": bench.loads}, args.json, {"serving": text}, args.document)
-    if args.figure:
-        title = f"Servers under load, {args.source.name}, {args.threads} threads"
-        write_file(args.figure, report.draw(found, title=title))
+    title = f"Servers under load, {args.source.name}, {args.threads} threads"
+    body: dict[str, Sequence[Any]] = {"figures": found, "loads": bench.loads}
+    draw = partial(report.draw, found, title=title)
+    finish(args, body, {"serving": report.table(found)}, draw)
     differing = report.faults(found, contenders)
     return equal.report(differing, whole=whole)
 
@@ -192,20 +184,18 @@ def _add_soak(subparsers: flags.Subparsers) -> None:
     flags.add_some(parser, "kinds", text, list(KINDS), list(KINDS))
     text = "more flags of `casspec serve` for the server under load, as one word"
     parser.add_argument("--flags", metavar="FLAGS", default="", help=text)
-    flags.add_file(parser, "json", "write all counts and differing replies as JSON")
-    flags.add_file(parser, "document", "update the table of this Markdown file")
-    flags.add_quiet(parser)
+    flags.add_results(parser)
 
 
 def _soak(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import check_outputs, save
+    from cassandra_spec.bench.decode.report import check_outputs, finish
     from cassandra_spec.bench.serving.requests import draw_requests
     from cassandra_spec.bench.serving.servers import LocalServer, casspec_serve
     from cassandra_spec.bench.serving.soak import Soak, lines, replies_alone
 
     if not args.minutes > 0:
         raise CassandraError(f"minutes must be above 0, not {args.minutes:g}")
-    check_outputs(args.json, document=args.document, block="soak-server")
+    check_outputs(args, "soak-server")
     requests = draw_requests(
         args.kinds, count=args.requests, max_tokens=args.max_tokens, seed=args.seed
     )
@@ -220,8 +210,6 @@ def _soak(args: argparse.Namespace) -> int:
         whole = soak.run(60 * args.minutes)
     for each in soak.found.differences:
         print(f"differs: {each.line()}", file=sys.stderr)
-    text = lines(soak.found)
-    print(text)
-    save({"soak": [soak.found]}, args.json, {"soak-server": text}, args.document)
+    finish(args, {"soak": [soak.found]}, {"soak-server": lines(soak.found)})
     print(f"\n{'PASS' if soak.found.passed else 'FAIL'}")
     return 1 if not soak.found.passed else 0 if whole else 130

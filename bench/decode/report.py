@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from textwrap import indent
 from typing import Any
 
 from cassandra_spec.bench.decode.results import Figure, Summary
 from cassandra_spec.drafting.report import plan_shares
-from cassandra_spec.model.output import file_place, write_json
-from cassandra_spec.toolkit.documents import block as block_of
-from cassandra_spec.toolkit.documents import fill_file, labelled, provenance
+from cassandra_spec.model.output import file_place, write_file, write_json
+from cassandra_spec.toolkit.documents import fill_file, provenance, require_block
 from cassandra_spec.toolkit.tables import text_table
 
 _COLUMNS = (
@@ -83,32 +82,39 @@ def differing_replies(found: Sequence[Summary]) -> tuple[int, int]:
     return compared - sum(each.identical for each in found), compared
 
 
-def check_outputs(*files: Path | None, document: Path | None = None, block: str = "") -> None:
-    """Refuse what :func:`save` could not write, before long work begins.
+def check_outputs(args: argparse.Namespace, block: str = "") -> None:
+    """Refuse what :func:`finish` could not write, before long work begins.
 
     Raises :class:`CassandraError` for a file that cannot be there, and
     :class:`~cassandra_spec.toolkit.documents.DocumentError` for a document without the block.
     """
-    for file in filter(None, files):
+    given = vars(args)
+    for file in filter(None, map(given.get, ("json", "figure", "page"))):
         file_place(file)
-    if document:
-        page, name = labelled(document, block)
-        block_of(page.read_text(encoding="utf-8"), name)
+    if document := given.get("document"):
+        require_block(document, block)
 
 
-def save(
+def finish(
+    args: argparse.Namespace,
     body: Mapping[str, Sequence[Any]],
-    json_file: Path | None,
     blocks: Mapping[str, str],
-    document: Path | None,
+    draw: Callable[[], bytes] = bytes,
 ) -> None:
-    """Write dataclasses as JSON, and tables with their origin into blocks of a document."""
-    if json_file:
+    """Print tables, and write what the flags of ``flags.add_results`` ask for.
+
+    The dataclasses of ``body`` go to JSON, the tables with their origin into a document's blocks,
+    and what ``draw`` returns is the figure.
+    """
+    print("\n\n".join(blocks.values()))
+    if args.json:
         plain = {name: list(map(dataclasses.asdict, some)) for name, some in body.items()}
-        write_json(json_file, plain, indent=None)
-    if document:
+        write_json(args.json, plain, indent=None)
+    if args.document:
         texts = {name: f"{provenance()}\n\n{indent(t, '    ')}" for name, t in blocks.items()}
-        fill_file(document, texts)
+        fill_file(args.document, texts)
+    if figure := vars(args).get("figure"):
+        write_file(figure, draw())
 
 
 def draw(found: Sequence[Summary], *, title: str) -> bytes:

@@ -67,8 +67,13 @@ def _engine(run: Run, scheme: str, target: str) -> Engine:
             engine.close()
         _open.clear()
         place = run.folder / scheme
-        size = {"context": POSITIONS, "slots": 1 + max(COMPANY)}
-        engine = Engine.from_packed(place, target=target, threads=run.threads, **size)
+        engine = Engine.from_packed(
+            place,
+            target=target,
+            threads=run.threads,
+            context=POSITIONS,
+            slots=1 + max(COMPANY),
+        )
         engine.use_table(None if run.table is None else open_table(run.table, place))
         _open[key] = engine
     return _open[key]

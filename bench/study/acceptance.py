@@ -26,6 +26,9 @@ class Interval:
     low: float
     high: float
 
+    def __str__(self) -> str:
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:

@@ -72,6 +72,14 @@ class SafetensorsFile:
             raise self._cut_off(name)
         return data
 
+    def read_into(self, name: str, data: Bytes) -> None:
+        """Read a whole tensor into ``data`` (uint8), whose size must be its own."""
+        place = self.place(name)
+        with self.path.open("rb") as file:
+            file.seek(place)
+            if data.size != self.tensors[name].nbytes or file.readinto(data.data) != data.size:
+                raise self._cut_off(name)
+
     def map(self, name: str) -> Bytes:
         """Map the bytes of a tensor (uint8); the file must not change while they are used.
 
@@ -175,6 +183,12 @@ class PackedFile:
         """Return the bytes of an unpacked tensor (uint8), after verifying its checksum."""
         self._known(name, self.others)
         return self._read_checked(name, self._checksums[name])
+
+    def read_raw_into(self, name: str, data: Bytes) -> None:
+        """Read an unpacked tensor into ``data`` (uint8) of its size; verify its checksum."""
+        self._known(name, self.others)
+        self._file.read_into(name, data)
+        self._checked(name, data, self._checksums[name])
 
     def map_raw(self, name: str) -> Bytes:
         """Map the bytes of an unpacked tensor: :meth:`read_raw` by :meth:`SafetensorsFile.map`."""

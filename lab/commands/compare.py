@@ -41,10 +41,7 @@ def register(subparsers: flags.Subparsers) -> None:
         "sources", metavar="PACKED", type=Path, nargs="+", help="directories of packed models"
     )
     flags.add_some(parser, "methods", "methods, see below (default: all)", (), metavar="METHOD")
-    flags.add_file(
-        parser, "questions", "Spec-Bench's question.jsonl (default: the bundled prompts)"
-    )
-    flags.add_count(parser, "each", "use the first N questions of each category")
+    flags.add_questions(parser)
     flags.add_count(parser, "gamma", "draft length of methods without @GAMMA", 4)
     flags.add_count(parser, "max-tokens", "length limit of each reply", 128)
     text = "evaluate prefix-only methods (own=yes, exit, ott-od) in one pass over plain replies"
@@ -58,11 +55,8 @@ def register(subparsers: flags.Subparsers) -> None:
     text = "report which methods fit the model, and their gain on development prompts"
     flags.add_switch(parser, "readiness", text)
     flags.add_file(parser, "journal", "save replies to this file, and reuse those in it")
-    flags.add_file(parser, "json", "write all figures as JSON")
-    flags.add_file(parser, "figure", "write a bar chart (SVG)")
     flags.add_file(parser, "page", "write all tables and plots as an HTML page")
-    flags.add_file(parser, "document", "update the tables of this Markdown file")
-    flags.add_quiet(parser)
+    flags.add_results(parser, "a bar chart")
 
 
 def _compare(args: argparse.Namespace) -> int:
@@ -76,7 +70,7 @@ def _compare(args: argparse.Namespace) -> int:
 
     _check(args)
     block = "compare forced" if args.forced else "compare"
-    check_outputs(args.json, args.figure, args.page, document=args.document, block=block)
+    check_outputs(args, block)
     questions = read_questions(
         args.questions, args.each, uses=["development" if args.readiness else "bench"]
     )

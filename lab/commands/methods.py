@@ -38,9 +38,9 @@ examples:
   casspec bench tables packed 50k.safetensors 200k.safetensors
   casspec bench tables packed table.safetensors --questions question.jsonl --each 4
 
-The native engine replies by plain decoding; then each table predicts the next token at each
-position of the replies, with n-grams of up to 1, 2 and 3 tokens. The figures are counts, so they do
-not depend on the machine's load. docs/results/table.md explains the columns.
+The native engine gives the greedy replies to first turns; then each table predicts the next token
+at each position of the replies, with n-grams of up to 1, 2 and 3 tokens. The figures are counts, so
+they do not depend on the machine's load. docs/results/table.md explains the columns.
 """
 
 
@@ -51,8 +51,8 @@ def add_exits(subparsers: flags.Subparsers) -> None:
     model_flags.add_packed(parser)
     parser.add_argument("file", metavar="EXITS", type=Path, help="file from `casspec train-exits`")
     flags.add_count(parser, "free", "number of replies without a verifier", 4, low=0)
-    _add_common(parser)
-    flags.add_file(parser, "figure", "write a reliability diagram (SVG)")
+    _add_sizes(parser)
+    flags.add_results(parser, "a reliability diagram")
 
 
 def add_projection(subparsers: flags.Subparsers) -> None:
@@ -63,7 +63,8 @@ def add_projection(subparsers: flags.Subparsers) -> None:
     flags.add_count(parser, "ranks", "ranks to measure (default: 256 192 144)", many="+")
     text = "calibrate on N tokens of the model's own conversations instead of the bundled text"
     flags.add_count(parser, "own-text", text)
-    _add_common(parser)
+    _add_sizes(parser)
+    flags.add_results(parser)
 
 
 def add_tables(subparsers: flags.Subparsers) -> None:
@@ -74,71 +75,61 @@ def add_tables(subparsers: flags.Subparsers) -> None:
     parser.add_argument(
         "tables", metavar="TABLE", type=Path, nargs="+", help="files from bake-table"
     )
-    flags.add_file(
-        parser,
-        "questions",
-        "Spec-Bench's question.jsonl, first turns (default: the bundled prompts)",
-    )
-    flags.add_count(parser, "each", "use the first N questions of each category")
-    _add_common(parser)
+    flags.add_questions(parser)
+    _add_sizes(parser)
+    flags.add_results(parser)
 
 
-def _add_common(parser: flags.Flags) -> None:
+def _add_sizes(parser: flags.Flags) -> None:
     flags.add_count(parser, "max-tokens", "length limit of each reply", 128)
     flags.add_count(parser, "threads", "threads of the native engine (default: all cores)")
-    flags.add_file(parser, "json", "write all figures as JSON")
-    flags.add_file(parser, "document", "update the tables of this Markdown file")
-    flags.add_quiet(parser)
 
 
 def _exits(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import check_outputs, save
+    from cassandra_spec.bench.decode.report import check_outputs, finish
     from cassandra_spec.lab.compare import exits
-    from cassandra_spec.model.output import write_file
 
-    check_outputs(args.json, args.figure, document=args.document, block="exits")
+    check_outputs(args, "exits")
     bench = exits.Bench(args.source, args.file, max_tokens=args.max_tokens, threads=args.threads)
     found = bench.run(args.free, lambda line: flags.say(args, line))
     text = f"{exits.exit_lines(found.exits)}\n\n{exits.cascade_lines(found.cascades)}"
-    print(text)
     body: dict[str, Sequence[Any]] = {"exits": found.exits, "cascades": found.cascades}
-    save(body, args.json, {"exits": text}, args.document)
-    if args.figure:
-        write_file(
-            args.figure, exits.draw(found.exits, title=f"Confidence of exits, {args.source.name}")
-        )
+    title = f"Confidence of exits, {args.source.name}"
+    finish(args, body, {"exits": text}, functools.partial(exits.draw, found.exits, title=title))
     return 0
 
 
 def _projection(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import check_outputs, save
+    from cassandra_spec.bench.decode.report import check_outputs, finish
     from cassandra_spec.lab.compare import projection
 
-    check_outputs(args.json, document=args.document, block="projection")
+    check_outputs(args, "projection")
     ranks = args.ranks or (256, 192, 144)
     options = {"max_tokens": args.max_tokens, "threads": args.threads}
     bench = projection.Bench(args.source, ranks, own_text=args.own_text, **options)
     found = bench.run(lambda line: flags.say(args, line))
-    text = projection.lines(found)
-    print(text)
-    save({"projection": [found]}, args.json, {"projection": text}, args.document)
+    finish(args, {"projection": [found]}, {"projection": projection.lines(found)})
     return 0
 
 
 def _tables(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import check_outputs, save
+    from cassandra_spec.bench.decode.report import check_outputs, finish
     from cassandra_spec.bench.questions import read_questions
     from cassandra_spec.lab import tables
+    from cassandra_spec.lab.compare.known_replies import known_replies
     from cassandra_spec.model.baking import open_table
 
-    check_outputs(args.json, document=args.document, block="tables")
+    check_outputs(args, "tables")
     for path in args.tables:  # a wrong one is refused before the model runs
         open_table(path, args.source)
     questions = read_questions(args.questions, args.each)
-    say = functools.partial(flags.say, args)
-    known = tables.known_replies(args.source, questions, args.max_tokens, args.threads, say)
+    known = known_replies(
+        args.source,
+        [each.turns[0] for each in questions],
+        max_tokens=args.max_tokens,
+        threads=args.threads,
+        say=functools.partial(flags.say, args),
+    )
     found = list(tables.measure_tables(args.source, args.tables, known))
-    text = tables.lines(found)
-    print(text)
-    save({"tables": found}, args.json, {"tables": text}, args.document)
+    finish(args, {"tables": found}, {"tables": tables.lines(found)})
     return 0

@@ -106,10 +106,11 @@ def _add_estimate(subparsers: flags.Subparsers) -> None:
 
 def _estimate(args: argparse.Namespace) -> int:
     """Run ``casspec system estimate``."""
-    from cassandra_spec.lab.system import Workload, estimate
+    from cassandra_spec.lab.system.decoding import estimate
     from cassandra_spec.lab.system.figures.paper_file import lengths
     from cassandra_spec.lab.system.report import page
     from cassandra_spec.lab.system.setups import AcceptanceChoice, named_setup
+    from cassandra_spec.lab.system.workload import Workload
 
     prompt, output = lengths(args.workload)
     answer = estimate(

@@ -8,6 +8,7 @@ prompts.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ from cassandra_spec.lab.baselines.methods.exits import EarlyExit
 from cassandra_spec.lab.compare.known_replies import (
     Chains,
     KnownReply,
+    bundled_texts,
     distinct_share,
     forced_logits,
     known_replies,
@@ -90,8 +92,8 @@ class Bench:
         self._exits = open_exits(file, source)
         self._source, self._file, self._max_tokens = source, file, max_tokens
         self._lm = CassandraForCausalLM.from_pretrained(source, codec=NativeCodec())
-        self._known = known_replies(source, "bench", max_tokens=max_tokens, threads=threads)
-        other = known_replies(source, "development", max_tokens=max_tokens, threads=threads)
+        reply = functools.partial(known_replies, source, max_tokens=max_tokens, threads=threads)
+        self._known, other = reply(bundled_texts("bench")), reply(bundled_texts("development"))
         self._seen, self._chosen = self._features(self._known), self._features(other)
 
     def run(self, free: int, say: Callable[[str], object] = lambda line: None) -> Figures:

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,12 +35,27 @@ class KnownReply:
 
 
 def known_replies(
-    source: Path, use: Use, *, max_tokens: int, threads: int | None = None
+    source: Path,
+    texts: Sequence[str],
+    *,
+    max_tokens: int,
+    threads: int | None = None,
+    say: Callable[[str], object] = lambda line: None,
 ) -> list[KnownReply]:
-    """Generate replies of a packed model to the prompts of one use, by the native engine."""
+    """Generate replies of a packed model to the texts that fit, by the native engine."""
+    found = list[KnownReply]()
     with NativeReplies(source, max_tokens=max_tokens, threads=threads) as native:
-        prompts = [encode_prompt(native.tokenizer, each.text) for each in bundled_prompts(use)]
-        return [KnownReply(prompt=prompt, reply=native.reply(prompt)) for prompt in prompts]
+        for number, text in enumerate(texts, start=1):
+            prompt = encode_prompt(native.tokenizer, text)
+            if len(prompt) + max_tokens <= native.positions:
+                found.append(KnownReply(prompt=prompt, reply=native.reply(prompt)))
+            say(f"{number} of {len(texts)} replies")
+    return found
+
+
+def bundled_texts(use: Use) -> list[str]:
+    """Return the bundled prompts of one use."""
+    return [each.text for each in bundled_prompts(use)]
 
 
 def own_conversations(source: Path, tokens: int, *, threads: int | None = None) -> list[list[int]]:
@@ -68,6 +83,11 @@ class NativeReplies:
     def tokenizer(self) -> Any:
         """Return the model's tokenizer."""
         return self._backend.tokenizer
+
+    @property
+    def positions(self) -> int:
+        """Maximum length of a sequence, prompt and reply."""
+        return self._backend.positions
 
     def conversations(self, source: Path, tokens: int) -> list[list[int]]:
         """Generate conversations of the model with itself, with at least ``tokens`` tokens."""

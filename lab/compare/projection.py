@@ -25,6 +25,7 @@ from cassandra_spec.lab.baselines.methods.geodesic import Geodesic
 from cassandra_spec.lab.baselines.teacher_forced import keys_and_values, predicted_together
 from cassandra_spec.lab.compare.known_replies import (
     Chains,
+    bundled_texts,
     forced_logits,
     known_replies,
     own_conversations,
@@ -126,7 +127,8 @@ class Bench:
         self._lm = CassandraForCausalLM.from_pretrained(source, codec=NativeCodec())
         for rank in ranks:
             check_rank(rank, self._lm.network)
-        replies = known_replies(source, "bench", max_tokens=max_tokens, threads=threads)
+        texts = bundled_texts("bench")
+        replies = known_replies(source, texts, max_tokens=max_tokens, threads=threads)
         self._replies = [each for each in replies if len(each.reply) > 1]
         self._ranks, self._max_tokens = ranks, max_tokens
         self.grams = self._gather(source, own_text, threads)

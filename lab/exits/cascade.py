@@ -15,7 +15,7 @@ import torch
 
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.lab.exits.adapters import Exits
-from cassandra_spec.lab.exits.partial import embed, head, run_layers
+from cassandra_spec.lab.stack import Stack
 from cassandra_spec.model.speculative import KeyValueCache
 from cassandra_spec.model.speculative.tiles import ROWS
 
@@ -57,11 +57,9 @@ class Cascade:
         rows: int = ROWS,
         draft: bool = False,
     ) -> None:
-        self._network, self._exits, self._cache = network, exits, cache
-        self._rows, self._draft = rows, draft
+        self._exits, self.stack = exits, Stack(network, cache, rows, draft=draft)
         self._logits = {layer: logit(thresholds[layer]) for layer in exits.layers}
-        count = len(network.model.layers)
-        self._stops = [*exits.layers, count] if whole else list(exits.layers)
+        self._stops = [*exits.layers, self.stack.count] if whole else list(exits.layers)
         self._waiting: dict[int, torch.Tensor] = {}  # states that wait before a layer
         self._next = 0  # position of the next token
 
@@ -71,7 +69,7 @@ class Cascade:
 
     def step(self, token: int) -> Step:
         """Generate the next token after ``token``, which is at the next position."""
-        state, start, segments = embed(self._network, [token]), 0, list[Segment]()
+        state, start, segments = self.stack.embed([token]), 0, list[Segment]()
         self._next += 1
         for stop in self._stops:
             state = self._deepen(state, range(start, stop), segments)
@@ -82,8 +80,8 @@ class Cascade:
             start = stop
         if exit_ is not None:
             self._waiting[stop] = self._joined(stop, state)
-        logits = head(self._network, state[0], self._next - 1, exit_, self._rows)
-        return Step(logits=logits, confidence=said, depth=stop, segments=tuple(segments))
+        logits = self.stack.logits(state, self._next - 1, exit_)
+        return Step(logits=logits[0], confidence=said, depth=stop, segments=tuple(segments))
 
     def _deepen(self, state: torch.Tensor, layers: range, segments: list[Segment]) -> torch.Tensor:
         """Return the last position's state [1, width] after a pass over all waiting positions."""
@@ -91,15 +89,7 @@ class Cascade:
         self._waiting.pop(layers.start, None)
         start = self._next - len(states)
         segments.append(Segment(layers=layers, start=start, rows=len(states)))
-        found = run_layers(
-            self._network,
-            self._cache,
-            states,
-            start,
-            layers,
-            rows=self._rows,
-            draft=self._draft,
-        )
+        found = self.stack.run(states, start, layers)
         if layers.stop in self._exits.heads and len(states) > 1:
             self._waiting[layers.stop] = self._joined(layers.stop, found[:-1])
         return found[-1:]
@@ -136,9 +126,8 @@ def generate(
         )
     cache = lm.session(len(prompt) + max_tokens).cache
     cascade = Cascade(lm.network, exits, cache, chosen, whole=True)
-    everything = range(len(lm.network.model.layers))
     if len(prompt) > 1:
-        run_layers(lm.network, cache, embed(lm.network, prompt[:-1]), 0, everything)
+        cascade.stack.run(cascade.stack.embed(prompt[:-1]), 0, range(cascade.stack.count))
     cascade.begin(len(prompt) - 1)
     token = prompt[-1]
     for _ in range(max_tokens):

@@ -17,11 +17,6 @@ def speed_up(accepted: float, length: int, share: float) -> float:
     return (accepted + 1) / (length * share + 1)
 
 
-def break_even(share: float) -> float:
-    """Return the acceptance rate, accepted / K, above which speculation is faster."""
-    return share
-
-
 def geometric_tokens(alpha: float, length: int) -> float:
     """Return tokens per verification if each is accepted with ``alpha``: (1-a^(K+1)) / (1-a)."""
     return length + 1.0 if alpha == 1 else (1 - alpha ** (length + 1)) / (1 - alpha)

@@ -130,13 +130,6 @@ def _end_products(model: Model, step: Pass) -> Iterator[Product]:
     yield Product(m=step.logits * step.batch, k=model.hidden, n=model.vocabulary)
 
 
-def products_of(model: Model, step: Pass) -> Iterator[Product]:
-    """Yield every matrix product of a pass."""
-    for _ in range(model.layers):
-        yield from _layer_products(model, step)
-    yield from _end_products(model, step)
-
-
 def flops_of(model: Model, step: Pass) -> float:
     """Floating-point operations of a pass: two for each product and sum."""
     layer = sum(product.flops for product in _layer_products(model, step))

@@ -198,7 +198,7 @@ def _gather(
 
     from cassandra_spec.model.packing.layers import stream_layers
     from cassandra_spec.model.reply import empty_model
-    from cassandra_spec.model.speculative.memory import require_memory
+    from cassandra_spec.native.memory import require_memory
 
     require_memory(_needed_bytes(source, samples.size), source.label)
     network = empty_model(folder, source)

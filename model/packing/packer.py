@@ -38,8 +38,8 @@ from cassandra_spec.model.output import resumable_directory, staged_directory
 from cassandra_spec.model.packing.calibration import Norms
 from cassandra_spec.model.packing.parts import Codebooks, Parts, write_part
 from cassandra_spec.model.packing.pieces import (
+    Task,
     TensorJob,
-    Work,
     count_piece,
     count_tensor,
     encode_piece,
@@ -109,22 +109,22 @@ def pack_model(
     over, unless ``fresh``. Raises :class:`CassandraError` (one line), and leaves nothing behind
     then; ``OSError`` and interrupts leave the parts for another try.
     """
-    work = Work(source, PackPlan.of(recipe).recipes(source), norms)
+    task = Task(source, PackPlan.of(recipe).recipes(source), norms)
     with (
-        resumable_directory(destination, key=work.key(), fresh=fresh) as (folder, store),
+        resumable_directory(destination, key=task.key(), fresh=fresh) as (folder, store),
         Workers(jobs, cluster=cluster) as workers,
     ):
         parts = Parts(store)
         if parts.restarted:
             tqdm.write("earlier parts are damaged: packing begins again", file=sys.stderr)
         resumed = len(parts.done)
-        _pack_parts(work, parts, workers, progress, codec or GoldenCodec())
+        _pack_parts(task, parts, workers, progress, codec or GoldenCodec())
         source.save_companions(folder)
         mark_packed(folder)
-        _write_model(work, parts, folder / MODEL_FILE, progress)
+        _write_model(task, parts, folder / MODEL_FILE, progress)
         size = (folder / MODEL_FILE).stat().st_size
         return Outcome(
-            values=_total(work.tensors), bytes=size, saturated=parts.saturated, resumed=resumed
+            values=_total(task.tensors), bytes=size, saturated=parts.saturated, resumed=resumed
         )
 
 
@@ -207,17 +207,17 @@ def _taken(results: Iterator[_Part], spec: PackedTensor, bar: tqdm[None]) -> Ite
         yield part
 
 
-def _pack_parts(work: Work, parts: Parts, workers: Workers, progress: bool, codec: Packer) -> None:
+def _pack_parts(task: Task, parts: Parts, workers: Workers, progress: bool, codec: Packer) -> None:
     """Pack the tensors that have no part yet."""
-    missing = [tensor for tensor in work.tensors if tensor.name not in parts.done]
-    _add_codebooks(work, parts, missing, workers, progress)
-    done = _total(work.tensors) - _total(missing)
-    places = {tensor.name: parts.place(number) for number, tensor in enumerate(work.tensors)}
+    missing = [tensor for tensor in task.tensors if tensor.name not in parts.done]
+    _add_codebooks(task, parts, missing, workers, progress)
+    done = _total(task.tensors) - _total(missing)
+    places = {tensor.name: parts.place(number) for number, tensor in enumerate(task.tensors)}
     jobs = [
-        (work.only(each), parts.codebooks.get(each.name, Codebooks()), places[each.name])
+        (task.only(each), parts.codebooks.get(each.name, Codebooks()), places[each.name])
         for each in missing
     ]
-    with _bar("packing", work.tensors, progress, done) as bar:
+    with _bar("packing", task.tensors, progress, done) as bar:
         if workers.cluster:
             saturated = workers.map(partial(pack_tensor, codec=codec), jobs)
         else:
@@ -234,26 +234,26 @@ def _packed_here(
     """Write parts, whose pieces the processes of this machine share; yield saturated values."""
     pieces = (
         piece
-        for work, books, _ in jobs
-        for tensor in work.tensors
-        for piece in work.pieces([tensor], {tensor.name: books})
+        for task, books, _ in jobs
+        for tensor in task.tensors
+        for piece in task.pieces([tensor], {tensor.name: books})
     )
     results = workers.map(partial(encode_piece, codec=codec), pieces)
-    for work, _, path in jobs:
-        (tensor,) = work.tensors
-        spec = work.spec(tensor)
+    for task, _, path in jobs:
+        (tensor,) = task.tensors
+        spec = task.spec(tensor)
         packed = joined(_taken(results, spec, bar), spec.format)
         write_part(path, tensor.name, packed)
         yield packed.saturated
 
 
-def _write_model(work: Work, parts: Parts, path: Path, progress: bool) -> None:
+def _write_model(task: Task, parts: Parts, path: Path, progress: bool) -> None:
     """Write the file of the model from the parts and the unpacked tensors."""
-    plan = work.plan()
-    with _bar("writing", work.tensors, progress) as bar, Writer(path, plan) as out:
+    plan = task.plan()
+    with _bar("writing", task.tensors, progress) as bar, Writer(path, plan) as out:
         for name, spec in plan.items():
             if isinstance(spec, RawTensor):
-                out.write_raw(name, [work.source.read_raw(name)])
+                out.write_raw(name, [task.source.read_raw(name)])
             else:
                 out.write_packed(name, parts.read(name))
                 bar.update(spec.count)
@@ -263,12 +263,12 @@ def _write_model(work: Work, parts: Parts, path: Path, progress: bool) -> None:
 
 
 def _add_codebooks(
-    work: Work, parts: Parts, missing: Iterable[Tensor], workers: Workers, progress: bool
+    task: Task, parts: Parts, missing: Iterable[Tensor], workers: Workers, progress: bool
 ) -> None:
     """Choose the codebooks of tensors in unary, by frequency over all pieces (docs/format.md,
     4.1).
     """
-    recipes = work.recipes
+    recipes = task.recipes
     tensors = [
         tensor
         for tensor in missing
@@ -279,9 +279,9 @@ def _add_codebooks(
     counts: dict[str, Counts] = defaultdict(lambda: np.zeros((2, 256), np.int64))
     with _bar("counting", tensors, progress) as bar:
         counted = (
-            workers.map(count_tensor, map(work.only, tensors))
+            workers.map(count_tensor, map(task.only, tensors))
             if workers.cluster
-            else workers.map(count_piece, work.pieces(tensors))
+            else workers.map(count_piece, task.pieces(tensors))
         )
         for name, piece_counts in counted:
             counts[name] += piece_counts

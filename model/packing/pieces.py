@@ -82,7 +82,7 @@ _NORMS_MISSING = (
 )
 
 
-class Work:
+class Task:
     """A model to pack, and its plan."""
 
     def __init__(self, source: Source, recipes: Mapping[str, Recipe], norms: Norms | None) -> None:
@@ -104,8 +104,8 @@ class Work:
         """Return the source of the weights."""
         return self._shared.source
 
-    def only(self, tensor: Tensor) -> Work:
-        """Restrict the work to one tensor."""
+    def only(self, tensor: Tensor) -> Task:
+        """Restrict the task to one tensor."""
         one = copy.copy(self)
         one.recipes = {tensor.name: self.recipes[tensor.name]}
         one.tensors, one._norms = [tensor], None
@@ -198,24 +198,24 @@ def count_piece(piece: Piece) -> tuple[str, Counts]:
     return piece.name, np.stack([kept, exponent_counts(piece.values)])
 
 
-def count_tensor(work: Work) -> tuple[str, Counts]:
+def count_tensor(task: Task) -> tuple[str, Counts]:
     """Count the exponents of a whole tensor."""
-    (tensor,) = work.tensors
+    (tensor,) = task.tensors
     return tensor.name, sum(
-        (count_piece(piece)[1] for piece in work.pieces([tensor])), np.zeros((2, 256), np.int64)
+        (count_piece(piece)[1] for piece in task.pieces([tensor])), np.zeros((2, 256), np.int64)
     )
 
 
-TensorJob = tuple[Work, Codebooks, Path]
+TensorJob = tuple[Task, Codebooks, Path]
 """One tensor, its codebooks, and the file to write."""
 
 
 def pack_tensor(job: TensorJob, *, codec: Packer) -> int:
     """Pack a whole tensor into a file; returns the number of saturated values."""
-    work, books, path = job
-    (tensor,) = work.tensors
-    pieces = work.pieces([tensor], {tensor.name: books})
-    packed = joined((encode_piece(piece, codec) for piece in pieces), work.spec(tensor).format)
+    task, books, path = job
+    (tensor,) = task.tensors
+    pieces = task.pieces([tensor], {tensor.name: books})
+    packed = joined((encode_piece(piece, codec) for piece in pieces), task.spec(tensor).format)
     write_part(path, tensor.name, packed)
     return packed.saturated
 

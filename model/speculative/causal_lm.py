@@ -58,12 +58,13 @@ from cassandra_spec.model.speculative.loading import (
     pack_layers,
     weights_in_memory,
 )
-from cassandra_spec.model.speculative.memory import model_memory, require_memory
+from cassandra_spec.model.speculative.memory import model_memory
 from cassandra_spec.model.speculative.passes import run_pass
 from cassandra_spec.model.speculative.processing import AllowedTokens, RowProcessor, stacked
 from cassandra_spec.model.speculative.rotary import fix_angles
 from cassandra_spec.model.speculative.tiles import ROWS
 from cassandra_spec.model.speculative.trees import TreePasses
+from cassandra_spec.native.memory import require_memory
 
 _FLOAT32_PER_BF16 = 2
 

@@ -1,12 +1,7 @@
-"""Memory that is needed and memory that there is, before anything large is read."""
+"""Memory that a model needs in torch, known before anything large is read."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
-
-from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.file import PackedFile
 from cassandra_spec.golden.model_types import EMBEDDING, HEAD
 
@@ -27,63 +22,3 @@ def model_memory(packed: PackedFile, *, products: int) -> int:
         copies += counts[EMBEDDING] * (1 if tied else 1 - products)
     others = sum(raw.nbytes for raw in packed.others.values())
     return copies * _BF16_BYTES + others + _WORK_BYTES * max(counts.values(), default=0)
-
-
-def require_memory(needed: int, what: str) -> None:
-    """Raise if an allocation exceeds the memory that is available now."""
-    available = available_memory()
-    if available is not None and needed > available:
-        raise CassandraError(
-            f"{what} needs {_text(needed)} of memory, and {_text(available)} are available"
-        )
-
-
-def _text(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
-
-
-def available_memory(root: Path = Path("/")) -> int | None:
-    """Return the bytes that this process may still allocate; None if the system does not tell.
-
-    The result is the minimum of the kernel's available memory and the limits of control groups.
-    ``root`` is the parent of ``/proc`` and ``/sys``.
-    """
-    limits = [*_of_kernel(root / "proc/meminfo"), *_of_groups(root / "sys/fs/cgroup")]
-    if not limits and "SC_AVPHYS_PAGES" in os.sysconf_names:
-        limits = [os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    return min(limits, default=None)
-
-
-def _of_kernel(path: Path) -> Iterator[int]:
-    for line in _lines(path):
-        if line.startswith("MemAvailable:"):
-            yield int(line.split()[1]) * 1024
-
-
-def _of_groups(folder: Path) -> Iterator[int]:
-    """Yield the unused memory within the limits of control groups, version 2 or 1."""
-    for limit, usage, statistics in (
-        ("memory.max", "memory.current", "memory.stat"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
-    ):
-        most, used = _number(folder / limit), _number(folder / usage)
-        if most is not None and used is not None:
-            yield max(most - used + _reclaimable(folder / statistics), 0)
-
-
-def _reclaimable(path: Path) -> int:
-    """Cached files count as used, and are given up when memory is short."""
-    pairs = (line.split() for line in _lines(path))
-    return sum(int(size) for name, size in pairs if name in ("inactive_file", "active_file"))
-
-
-def _number(path: Path) -> int | None:
-    lines = _lines(path)
-    return int(lines[0]) if lines and lines[0].isdigit() else None
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except OSError:
-        return []  # another system, or another version of control groups

@@ -84,281 +84,220 @@ class Row:
         return f"{' or '.join(words)}, or absent" if words else "absent"
 
 
-def _rows(treatment: Treatment, why: str, *names: str, **more: Any) -> tuple[Row, ...]:
-    return tuple(Row(name=name, treatment=treatment, why=why, **more) for name in names)
+def _honoured(why: str, form: Form | None, *names: str, only: tuple[str, ...] = ()) -> list[Row]:
+    return [Row(name=n, treatment="honoured", why=why, form=form, only=only) for n in names]
+
+
+def _ignored(why: str, *names: str) -> list[Row]:
+    return [Row(name=name, treatment="without influence", why=why) for name in names]
+
+
+def _refused(why: str, *names: str, **more: Any) -> list[Row]:
+    return [Row(name=name, treatment="refused", why=why, **more) for name in names]
+
+
+def _named(prefix: str, words: str, suffix: str = "") -> list[str]:
+    return [f"{prefix}{word}{suffix}" for word in words.split()]
 
 
 _SCALED = ("granite",)
-_CAPPED = ("gemma2",)
 _FACTORS = ("llama", "granite")
-_ONE_TOKEN = "a token of prompts for infilling, which are not made"
-_SCALING = f"{ARCH}rope.scaling."
+_GEMMA = ("gemma2", "gemma3")
+_ATTENTION, _ROPE, _SCALING = f"{ARCH}attention.", f"{ARCH}rope.", f"{ARCH}rope.scaling."
+_TOKENS = "tokenizer.ggml."
+
+_SIZES = {
+    "max_position_embeddings": "context_length",
+    "hidden_size": "embedding_length",
+    "num_hidden_layers": "block_count",
+    "intermediate_size": "feed_forward_length",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+}
+_SCALES = {
+    "attention_multiplier": "attention.scale",
+    "residual_multiplier": "residual_scale",
+    "embedding_multiplier": "embedding_scale",
+    "logits_scaling": "logit_scale",
+}
+"""Entries of a config, and their keys."""
 
 KEYS: tuple[Row, ...] = (
     # The file.
-    *_rows("honoured", "the model type", "general.architecture", form=TEXT),
-    *_rows("refused", "adapters and projectors are no models", "general.type", neutral=("model",)),
-    *_rows("honoured", "where tensors begin", "general.alignment", form=ALIGNMENT),
-    *_rows("without influence", "each tensor states its own type", "general.file_type"),
-    *_rows("without influence", "a type states its blocks", "general.quantization_version"),
-    *_rows("without influence", "options and requests set samplers", "general.sampling.*"),
-    *_rows("without influence", "precision on some devices", "general.tensor_extra.*"),
-    *_rows("without influence", "describes the file", "general.*"),
-    *_rows("honoured", "shards are read as one", "split.no", "split.count", "split.tensors.count"),
-    *_rows("refused", "an adapter is no model", "adapter.*"),
+    *_honoured("the model type", TEXT, "general.architecture"),
+    *_refused("adapters and projectors are no models", "general.type", neutral=("model",)),
+    *_honoured("where tensors begin", ALIGNMENT, "general.alignment"),
+    *_ignored("each tensor states its own type", "general.file_type"),
+    *_ignored("a type states its blocks", "general.quantization_version"),
+    *_ignored("options and requests set samplers", "general.sampling.*"),
+    *_ignored("precision on some devices", "general.tensor_extra.*"),
+    *_ignored("describes the file", "general.*"),
+    *_honoured("shards are read as one", None, *_named("split.", "no count tensors.count")),
+    *_refused("an adapter is no model", "adapter.*"),
     # Sizes.
-    *_rows(
-        "honoured",
-        "vocab_size; it must be that of the tensors",
-        f"{ARCH}vocab_size",
-        form=size("vocab_size"),
+    *_honoured(
+        "vocab_size; it must be that of the tensors", size("vocab_size"), f"{ARCH}vocab_size"
     ),
-    *(
-        row
-        for entry, name in {
-            "max_position_embeddings": "context_length",
-            "hidden_size": "embedding_length",
-            "num_hidden_layers": "block_count",
-            "intermediate_size": "feed_forward_length",
-            "num_attention_heads": "attention.head_count",
-            "num_key_value_heads": "attention.head_count_kv",
-            "head_dim": "attention.key_length",
-        }.items()
-        for row in _rows("honoured", entry, f"{ARCH}{name}", form=size(entry))
-    ),
-    *_rows(
-        "refused",
+    *(row for entry, key in _SIZES.items() for row in _honoured(entry, size(entry), ARCH + key)),
+    *_refused(
         "heads have one size",
-        *(f"{ARCH}attention.{name}" for name in ("value_length", "key_length_swa")),
-        f"{ARCH}attention.value_length_swa",
+        *_named(_ATTENTION, "value_length key_length_swa value_length_swa"),
         same="head size",
     ),
-    *_rows(
-        "refused", "embeddings have one size", f"{ARCH}embedding_length_out", same="hidden size"
-    ),
+    *_refused("embeddings have one size", f"{ARCH}embedding_length_out", same="hidden size"),
     # Layers.
-    *_rows("honoured", "rms_norm_eps", f"{ARCH}attention.layer_norm_rms_epsilon", form=EPSILON),
-    *_rows("without influence", "all norms are RMS norms", f"{ARCH}attention.layer_norm_epsilon"),
+    *_honoured("rms_norm_eps", EPSILON, f"{_ATTENTION}layer_norm_rms_epsilon"),
+    *_ignored("all norms are RMS norms", f"{_ATTENTION}layer_norm_epsilon"),
     *(
         row
-        for entry, name in {
-            "attention_multiplier": "attention.scale",
-            "residual_multiplier": "residual_scale",
-            "embedding_multiplier": "embedding_scale",
-            "logits_scaling": "logit_scale",
-        }.items()
-        for row in _rows("honoured", entry, f"{ARCH}{name}", only=_SCALED, form=NUMBER)
+        for entry, key in _SCALES.items()
+        for row in _honoured(entry, NUMBER, ARCH + key, only=_SCALED)
     ),
-    *_rows(
-        "honoured",
+    *_honoured(
         "attn_logit_softcapping; 50 without it",
+        CAP,
         f"{ARCH}attn_logit_softcapping",
-        only=_CAPPED,
-        form=CAP,
+        only=("gemma2",),
     ),
-    *_rows(
-        "honoured",
+    *_honoured(
         "final_logit_softcapping; without it 30 in gemma2, none in gemma3",
+        CAP,
         f"{ARCH}final_logit_softcapping",
-        only=("gemma2", "gemma3"),
-        form=CAP,
+        only=_GEMMA,
     ),
-    *_rows(
-        "honoured",
+    *_honoured(
         "sliding_window; without it 4,096 in gemma2, none in gemma3",
-        f"{ARCH}attention.sliding_window",
-        only=("gemma2", "gemma3"),
-        form=COUNT,
+        COUNT,
+        f"{_ATTENTION}sliding_window",
+        only=_GEMMA,
     ),
-    *_rows(
-        "honoured",
+    *_honoured(
         "sliding_window, as in transformers; llama.cpp switches it off",
-        f"{ARCH}attention.sliding_window",
+        COUNT,
+        f"{_ATTENTION}sliding_window",
         only=("phi3",),
-        form=COUNT,
     ),
-    *_rows(
-        "honoured",
+    *_honoured(
         "layer_types: a number or a list; without it every second layer of gemma2, every sixth of "
         "gemma3 sees all",
-        f"{ARCH}attention.sliding_window_pattern",
-        only=("gemma2", "gemma3"),
-        form=PATTERN,
+        PATTERN,
+        f"{_ATTENTION}sliding_window_pattern",
+        only=_GEMMA,
     ),
-    *_rows(
-        "refused",
+    *_refused(
         "scales, caps and windows that the type does not have",
-        *(f"{ARCH}{name}_scale" for name in ("residual", "embedding", "logit")),
-        *(f"{ARCH}attention.{name}" for name in ("scale", "sliding_window", "max_alibi_bias")),
-        *(f"{ARCH}attention.{name}" for name in ("clamp_kqv", "sliding_window_pattern")),
-        *(f"{ARCH}{name}_logit_softcapping" for name in ("attn", "final", "router")),
+        *_named(ARCH, "residual embedding logit", "_scale"),
+        *_named(_ATTENTION, "scale sliding_window max_alibi_bias clamp_kqv sliding_window_pattern"),
+        *_named(ARCH, "attn final router", "_logit_softcapping"),
         neutral=(0,),
     ),
-    *_rows("refused", "attention is causal", f"{ARCH}attention.causal", neutral=(True,)),
-    *_rows(
-        "refused",
+    *_refused("attention is causal", f"{_ATTENTION}causal", neutral=(True,)),
+    *_refused(
         "experts and layers of predictors are not computed",
-        *(f"{ARCH}expert_{name}" for name in ("count", "used_count", "group_count")),
-        *(f"{ARCH}expert_{name}" for name in ("group_used_count", "shared_feed_forward_length")),
-        f"{ARCH}nextn_predict_layers",
+        *_named(f"{ARCH}expert_", "count used_count group_count group_used_count"),
+        *_named(ARCH, "expert_shared_feed_forward_length nextn_predict_layers"),
         neutral=(0,),
     ),
-    *_rows("without influence", "of embeddings, not of logits", f"{ARCH}pooling_type"),
-    *_rows("refused", "classifiers have no logits of tokens", f"{ARCH}classifier.*"),
-    *_rows("refused", "one residual", f"{ARCH}use_parallel_residual", neutral=(False,)),
-    *_rows(
-        "refused",
-        "one order of rows is known",
-        f"{ARCH}tensor_data_layout",
-        neutral=("Meta AI original pth",),
+    *_ignored("of embeddings, not of logits", f"{ARCH}pooling_type"),
+    *_refused("classifiers have no logits of tokens", f"{ARCH}classifier.*"),
+    *_refused("one residual", f"{ARCH}use_parallel_residual", neutral=(False,)),
+    *_refused(
+        "one order of rows is known", f"{ARCH}tensor_data_layout", neutral=("Meta AI original pth",)
     ),
     # Rotary embeddings.
-    *_rows("honoured", "rope_theta; 10,000 without it", f"{ARCH}rope.freq_base", form=THETA),
-    *_rows(
-        "honoured",
+    *_honoured("rope_theta; 10,000 without it", THETA, f"{_ROPE}freq_base"),
+    *_honoured(
         "rope_theta of layers with a window; 10,000 without it",
-        f"{ARCH}rope.freq_base_swa",
+        THETA,
+        f"{_ROPE}freq_base_swa",
         only=("gemma3",),
-        form=THETA,
     ),
-    *_rows("refused", "all layers have the same", f"{ARCH}rope.freq_base_swa", same="theta"),
-    *_rows(
-        "honoured",
-        "partial_rotary_factor",
-        f"{ARCH}rope.dimension_count",
-        only=("phi3",),
-        form=size("head_dim"),
+    *_refused("all layers have the same", f"{_ROPE}freq_base_swa", same="theta"),
+    *_honoured(
+        "partial_rotary_factor", size("head_dim"), f"{_ROPE}dimension_count", only=("phi3",)
     ),
-    *_rows(
-        "refused",
+    *_refused(
         "whole heads are rotated",
-        f"{ARCH}rope.dimension_count",
-        f"{ARCH}rope.dimension_count_swa",
+        *_named(_ROPE, "dimension_count dimension_count_swa"),
         same="head size",
     ),
-    *_rows("refused", "positions are numbers", f"{ARCH}rope.dimension_sections", neutral=(0,)),
-    *_rows("honoured", "rope_type: none, linear, yarn or longrope", f"{_SCALING}type", form=TEXT),
-    *_rows("honoured", "factor", f"{_SCALING}factor", form=FACTOR),
-    *_rows(
-        "honoured",
-        f"factor, unless there is {_SCALING}factor",
-        f"{ARCH}rope.scale_linear",
-        form=FACTOR,
-    ),
-    *_rows("honoured", "attention_factor", f"{_SCALING}attn_factor", form=SCALE),
-    *_rows(
-        "honoured",
+    *_refused("positions are numbers", f"{_ROPE}dimension_sections", neutral=(0,)),
+    *_honoured("rope_type: none, linear, yarn or longrope", TEXT, f"{_SCALING}type"),
+    *_honoured("factor", FACTOR, f"{_SCALING}factor"),
+    *_honoured(f"factor, unless there is {_SCALING}factor", FACTOR, f"{_ROPE}scale_linear"),
+    *_honoured("attention_factor", SCALE, f"{_SCALING}attn_factor"),
+    *_honoured(
         "original_max_position_embeddings of yarn and longrope",
+        COUNT,
         f"{_SCALING}original_context_length",
-        form=COUNT,
     ),
-    *_rows(
-        "refused",
-        "false means no rotary embedding",
-        f"{_SCALING}finetuned",
-        only=_SCALED,
-        neutral=(True,),
+    *_refused(
+        "false means no rotary embedding", f"{_SCALING}finetuned", only=_SCALED, neutral=(True,)
     ),
-    *_rows("without influence", "describes the training", f"{_SCALING}finetuned"),
-    *_rows("refused", "of another model type", f"{_SCALING}alpha", neutral=(0,)),
-    *_rows("refused", "llama.cpp computes with 1", f"{_SCALING}yarn_ext_factor", neutral=(1, -1)),
-    *_rows("refused", "llama.cpp computes with 1", f"{_SCALING}yarn_attn_factor", neutral=(1,)),
-    *_rows("refused", "llama.cpp computes with 32", f"{_SCALING}yarn_beta_fast", neutral=(32,)),
-    *_rows("refused", "llama.cpp computes with 1", f"{_SCALING}yarn_beta_slow", neutral=(1,)),
-    *_rows("refused", "of another model type", f"{_SCALING}yarn_log_multiplier", neutral=(0,)),
-    *_rows("refused", "unknown: it may change what the model computes", f"{ARCH}*"),
+    *_ignored("describes the training", f"{_SCALING}finetuned"),
+    *_refused("of another model type", f"{_SCALING}alpha", neutral=(0,)),
+    *_refused("llama.cpp computes with 1", f"{_SCALING}yarn_ext_factor", neutral=(1, -1)),
+    *_refused("llama.cpp computes with 1", f"{_SCALING}yarn_attn_factor", neutral=(1,)),
+    *_refused("llama.cpp computes with 32", f"{_SCALING}yarn_beta_fast", neutral=(32,)),
+    *_refused("llama.cpp computes with 1", f"{_SCALING}yarn_beta_slow", neutral=(1,)),
+    *_refused("of another model type", f"{_SCALING}yarn_log_multiplier", neutral=(0,)),
+    *_refused("unknown: it may change what the model computes", f"{ARCH}*"),
     # Tokenizers.
-    *_rows("honoured", "gpt2 (bytes) or llama (SentencePiece)", "tokenizer.ggml.model", form=TEXT),
-    *_rows("honoured", "how text is cut before merges", "tokenizer.ggml.pre", form=TEXT),
-    *_rows(
-        "honoured",
-        "the vocabulary",
-        *(f"tokenizer.ggml.{name}" for name in ("tokens", "merges")),
-        form=TEXTS,
-    ),
-    *_rows(
-        "honoured",
-        "the vocabulary",
-        *(f"tokenizer.ggml.{name}" for name in ("scores", "token_type")),
-        form=OF_EACH_TOKEN,
-    ),
-    *_rows(
-        "honoured",
-        "special tokens",
-        *(f"tokenizer.ggml.{name}_token_id" for name in ("bos", "unknown", "padding")),
-        form=TOKEN,
-    ),
-    *_rows(
-        "honoured",
+    *_honoured("gpt2 (bytes) or llama (SentencePiece)", TEXT, f"{_TOKENS}model"),
+    *_honoured("how text is cut before merges", TEXT, f"{_TOKENS}pre"),
+    *_honoured("the vocabulary", TEXTS, *_named(_TOKENS, "tokens merges")),
+    *_honoured("the vocabulary", OF_EACH_TOKEN, *_named(_TOKENS, "scores token_type")),
+    *_honoured("special tokens", TOKEN, *_named(_TOKENS, "bos unknown padding", "_token_id")),
+    *_honoured(
         "end replies, as do tokens whose text llama.cpp knows as an end",
-        *(f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom")),
-        *(f"tokenizer.ggml.fim_{name}_token_id" for name in ("pad", "rep", "sep")),
-        form=TOKEN,
+        TOKEN,
+        *_named(_TOKENS, "eos eot eom fim_pad fim_rep fim_sep", "_token_id"),
     ),
-    *_rows(
-        "honoured",
-        "around prompts",
-        "tokenizer.ggml.add_bos_token",
-        "tokenizer.ggml.add_eos_token",
-        form=FLAG,
+    *_honoured("around prompts", FLAG, *_named(_TOKENS, "add_bos_token add_eos_token")),
+    *_honoured("a space before text (llama)", FLAG, f"{_TOKENS}add_space_prefix"),
+    *_honoured("the chat template, and others by name", TEXT, "tokenizer.chat_template"),
+    *_honoured("the template NAME; tool_use: with tools", TEXT, "tokenizer.chat_template.*"),
+    *_ignored("lists the names of templates", "tokenizer.chat_templates"),
+    *_ignored(
+        "a token of prompts for infilling, which are not made",
+        *_named(_TOKENS, "fim_pre fim_suf fim_mid prefix suffix middle", "_token_id"),
     ),
-    *_rows("honoured", "a space before text (llama)", "tokenizer.ggml.add_space_prefix", form=FLAG),
-    *_rows(
-        "honoured", "the chat template, and others by name", "tokenizer.chat_template", form=TEXT
-    ),
-    *_rows(
-        "honoured",
-        "the template NAME; tool_use: with tools",
-        "tokenizer.chat_template.*",
-        form=TEXT,
-    ),
-    *_rows("without influence", "lists the names of templates", "tokenizer.chat_templates"),
-    *_rows(
-        "without influence",
-        _ONE_TOKEN,
-        *(f"tokenizer.ggml.fim_{name}_token_id" for name in ("pre", "suf", "mid")),
-        *(f"tokenizer.ggml.{name}_token_id" for name in ("prefix", "suffix", "middle")),
-    ),
-    *_rows(
-        "without influence",
+    *_ignored(
         "of tokenizers for encoders",
-        *(f"tokenizer.ggml.{name}_token_id" for name in ("seperator", "cls", "mask")),
-        *(f"tokenizer.ggml.{name}" for name in ("add_sep_token", "token_type_count")),
-        *(f"tokenizer.ggml.{name}" for name in ("remove_extra_whitespaces", "normalizer.*")),
-        "tokenizer.ggml.precompiled_charsmap",
+        *_named(_TOKENS, "seperator cls mask", "_token_id"),
+        *_named(_TOKENS, "add_sep_token token_type_count remove_extra_whitespaces normalizer.*"),
+        f"{_TOKENS}precompiled_charsmap",
     ),
-    *_rows(
-        "without influence",
+    *_ignored(
         "the same tokenizer in another form, which llama.cpp does not read",
-        "tokenizer.huggingface.json",
-        "tokenizer.rwkv.world",
+        *_named("tokenizer.", "huggingface.json rwkv.world"),
     ),
-    *_rows("refused", "unknown: it may change tokens or replies", "tokenizer.*"),
-    *_rows("without influence", "llama.cpp reads no such key", "*"),
+    *_refused("unknown: it may change tokens or replies", "tokenizer.*"),
+    *_ignored("llama.cpp reads no such key", "*"),
 )
 
 _EXAMPLES = "output.bias, experts, adapters, scales of tensors, tensors of other layers"
 
 TENSORS: tuple[Row, ...] = (
-    *_rows("honoured", "the embedding", "token_embd.weight"),
-    *_rows("honoured", "the head; without it the embedding is the head", "output.weight"),
-    *_rows("honoured", "the last norm", "output_norm.weight"),
-    *_rows("honoured", "matrices and norms of the model type", "blk.N.PART.weight"),
-    *_rows("honoured", "biases that the model type can have", "blk.N.PART.bias"),
-    *_rows(
-        "honoured",
+    *_honoured("the embedding", None, "token_embd.weight"),
+    *_honoured("the head; without it the embedding is the head", None, "output.weight"),
+    *_honoured("the last norm", None, "output_norm.weight"),
+    *_honoured("matrices and norms of the model type", None, "blk.N.PART.weight"),
+    *_honoured("biases that the model type can have", None, "blk.N.PART.bias"),
+    *_honoured(
         "rope_type llama3 if it gives these factors, else longrope with one list",
+        None,
         "rope_freqs.weight",
         only=_FACTORS,
     ),
-    *_rows(
-        "honoured",
+    *_honoured(
         "long_factor and short_factor; in llama and granite only with type longrope",
-        "rope_factors_long.weight",
-        "rope_factors_short.weight",
+        None,
+        *_named("rope_factors_", "long short", ".weight"),
         only=(*_FACTORS, "phi3"),
     ),
-    *_rows("refused", _EXAMPLES, "*"),
+    *_refused(_EXAMPLES, "*"),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,14 +25,12 @@ from cassandra_spec.native.engine_binding import engine_library, model_shapes
 from cassandra_spec.native.forms import (
     FORMS,
     TARGETS,
-    TRIED_PLANES,
     Target,
     draft_form,
     target_form,
 )
-from cassandra_spec.native.library import isa
+from cassandra_spec.native.library import isa, library_digest
 from cassandra_spec.native.limits import MAX_ROWS
-from cassandra_spec.native.models import streaming
 from cassandra_spec.native.models.config import (
     EMBEDDING,
     FINAL_NORM,
@@ -41,6 +40,8 @@ from cassandra_spec.native.models.config import (
     check_tensors,
     model_costs,
 )
+from cassandra_spec.native.models.fitting import fitted
+from cassandra_spec.native.models.kept import KeptWeights, read_all
 from cassandra_spec.native.models.reading import read_model_config
 from cassandra_spec.native.models.streaming import Figures, StreamedFile
 
@@ -61,6 +62,15 @@ Shapes = Mapping[int, tuple[int, int]]
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
+
+
+class Matrix(NamedTuple):
+    """The name of a matrix, its layer, its number there, and its outputs and inputs."""
+
+    name: str
+    layer: int
+    number: int
+    shape: tuple[int, int]
 
 
 class Decoded(NamedTuple):
@@ -95,7 +105,8 @@ class LoadedModel:
 
     ``forms`` counts the matrices of target and draft by their form (linear.h), or as
     :data:`STREAMED`: with ``stream``, the target is read from the file at each use. With
-    ``verify``, checksums of the weights in memory are kept for :meth:`verify`.
+    ``verify``, checksums of the weights in memory are kept for :meth:`verify`. ``kept`` has the
+    weights in the engine's forms (:mod:`.kept`): ``tensors`` are then read for norms and biases.
 
     A model must be used in the process that made it, by one thread at a time. Close it, or use it
     as a context manager, to free its memory early.
@@ -117,6 +128,7 @@ class LoadedModel:
         pin: bool = True,
         verify: bool = False,
         stream: StreamedFile | None = None,
+        kept: PackedFile | None = None,
     ) -> None:
         self.config = config
         self.threads = len(os.sched_getaffinity(0)) if threads is None else threads
@@ -142,26 +154,39 @@ class LoadedModel:
         self._stream = stream
         self._streams_embedding = stream is not None and stream.streams_embedding()
         elsewhere = self._streams_embedding or config.tied  # in the file, or rows of the head
-        self._embedding = None if elsewhere else self._read_embedding(tensors)
-        self._matrices: list[tuple[str, int, int, bool]] = []  # name, layer, matrix, draft
+        self._embedding = None if elsewhere else self._read_embedding(tensors, kept)
+        self._matrices: list[tuple[Matrix, bool]] = []  # in memory, as target and as draft
         self._handle = self._make(pin)
         if stream is not None:
             stream.open(self._open())
-        self._fill(tensors)
+        if kept is not None:
+            self._restore(kept)
+        else:
+            self._fill(tensors)
+        self._fill_vectors(tensors)
         if stream is not None:
             self._start(stream)
         self._checksums = Checksums(self.weights()) if verify else None
 
     @classmethod
     def from_packed(
-        cls, directory: str | Path, *, memory_limit: int | None = None, **options: Any
+        cls,
+        directory: str | Path,
+        *,
+        memory_limit: int | None = None,
+        cache: Path | None = None,
+        **options: Any,
     ) -> Self:
         """Load a packed model; ``options`` are those of the class.
 
         If it needs more than ``memory_limit`` bytes, its target is held in planes if it then fits
         and their kernels have been tried, else it is read from the file at each use.
         The limit covers weights, KV caches and buffers, but not the interpreter. The context then
-        defaults to :data:`~.streaming.CONTEXT` positions.
+        defaults to :data:`~.streaming.CONTEXT` positions. The default limit of a model that does
+        not fit is what the system has left, which a line on standard error says.
+
+        Weights that are not streamed are read from a file in the folder ``cache``, and are written
+        to it if it lacks them and has room (:mod:`.kept`).
         """
         folder = Path(directory)
         entries = read_config(folder)
@@ -170,8 +195,7 @@ class LoadedModel:
         entries["tie_word_embeddings"] = tied
         config = read_model_config(entries, options.get("context"))
         check_tensors(folder, config.tensor_shapes(), packed)
-        if memory_limit is not None:
-            options = _limited(config, packed, memory_limit, options)
+        options = fitted(config, packed, memory_limit, options)
         stream: StreamedFile | None = options.get("stream")
 
         def read(name: str) -> Tensor | None:
@@ -182,7 +206,11 @@ class LoadedModel:
                 return None
             return bf16.from_bytes(packed.others[name].dtype, packed.read_raw(name))
 
-        loaded = cls(config, read, **options)
+        def load(kept: PackedFile | None = None) -> Any:
+            return cls(config, read, kept=kept, **options)
+
+        weights = None if cache is None or stream else _kept(cache, packed, options)
+        loaded: Self = load() if weights is None else _keep(weights, load)
         loaded.costs, loaded.digest = model_costs(config, packed), packed.digest
         return loaded
 
@@ -195,9 +223,14 @@ class LoadedModel:
 
     # --- loading ---------------------------------------------------------------------------------
 
-    def _read_embedding(self, tensors: Callable[[str], Tensor | None]) -> Patterns:
-        values = self._target(_required(tensors, EMBEDDING))
+    def _read_embedding(
+        self, tensors: Callable[[str], Tensor | None], kept: PackedFile | None
+    ) -> Patterns:
         size = self.config.vocabulary * self.config.hidden
+        if kept is None:
+            values = self._target(_required(tensors, EMBEDDING))
+        else:
+            values = kept.read_raw(EMBEDDING).view(np.uint16)
         return np.ascontiguousarray(_sized(EMBEDDING, values, size))
 
     def _make(self, pin: bool) -> int | None:
@@ -219,42 +252,39 @@ class LoadedModel:
         self._require_made(handle is not None)
         return handle
 
+    def _tensors(self) -> Iterator[tuple[int, str, Shapes]]:
+        """Yield layer, name and matrices of all tensors: the head, then those of the layers."""
+        config = self.config
+        head = EMBEDDING if config.tied else HEAD
+        yield config.layers, head, {0: (config.vocabulary, config.hidden)}
+        for layer in range(config.layers):
+            for name, parts in config.stored.items():
+                shapes = {LINEAR.index(part): config.shapes[part] for part in parts}
+                yield layer, _of_layer(layer, name), shapes
+
     def _fill(self, tensors: Callable[[str], Tensor | None]) -> None:
         """Load all matrices, the largest first: the head, while the others take no memory yet."""
-        self._fill_head(tensors)
-        self._fill_layers(tensors)
 
-    def _fill_layers(self, tensors: Callable[[str], Tensor | None]) -> None:
+        def decode(item: tuple[int, str, Shapes]) -> Decoded:
+            _, name, shapes = item
+            return self._decode(name, _required(tensors, name), shapes)
+
+        head, *others = self._tensors()
+        self._set_matrices(head[0], head[1], decode(head), head[2])
+        decoded = map(decode, others) if self._stream else one_ahead(decode, others)
+        for (layer, name, shapes), values in zip(others, decoded, strict=True):
+            self._set_matrices(layer, name, values, shapes)
+
+    def _fill_vectors(self, tensors: Callable[[str], Tensor | None]) -> None:
         config = self.config
-        matrices = [
-            (layer, name, {LINEAR.index(part): config.shapes[part] for part in parts})
-            for layer in range(config.layers)
-            for name, parts in config.stored.items()
-        ]
-
-        def decode(matrix: tuple[int, str, Shapes]) -> Decoded:
-            layer, name, shapes = matrix
-            full = _of_layer(layer, name)
-            return self._decode(full, _required(tensors, full), shapes)
-
-        decoded = map(decode, matrices) if self._stream else one_ahead(decode, matrices)
-        for (layer, name, shapes), values in zip(matrices, decoded, strict=True):
-            self._set_matrices(layer, _of_layer(layer, name), values, shapes)
+        self._set_vector(
+            config.layers, 0, FINAL_NORM, _required(tensors, FINAL_NORM), config.hidden
+        )
         for layer in range(config.layers):
             for name, vector in config.vectors.items():
                 full = _of_layer(layer, name)
                 tensor = _required(tensors, full)
                 self._set_vector(layer, vector, full, tensor, config.vector_size(name))
-
-    def _fill_head(self, tensors: Callable[[str], Tensor | None]) -> None:
-        config = self.config
-        self._set_vector(
-            config.layers, 0, FINAL_NORM, _required(tensors, FINAL_NORM), config.hidden
-        )
-        name = EMBEDDING if config.tied else HEAD
-        shapes = {0: (config.vocabulary, config.hidden)}
-        values = self._decode(name, _required(tensors, name), shapes)
-        self._set_matrices(config.layers, name, values, shapes)
 
     def _decode(self, name: str, tensor: Tensor, shapes: Shapes) -> Decoded:
         """Decode target and draft of a tensor, as far as the engine holds them."""
@@ -280,23 +310,19 @@ class LoadedModel:
         format = tensor.format if isinstance(tensor, Packed) else None
         has_draft = draft.size > 0
         start = 0
-        for matrix, shape in shapes.items():
-            stop = start + shape[0] * shape[1]
+        for matrix in _matrices(layer, name, shapes):
+            stop = start + matrix.shape[0] * matrix.shape[1]
             if has_draft:  # first: it may be a part of the target
                 form = draft_form(format, _columns(shapes))
-                self._put(layer, matrix, True, draft[start:stop], shape, form)
+                self._put(matrix, True, draft[start:stop], form)
             if stream and isinstance(tensor, Packed):
-                stream.add_matrix(layer, matrix, name, tensor, start, shape)
-                self.forms["target"][STREAMED] = self.forms["target"].get(STREAMED, 0) + 1
+                stream.add_matrix(layer, matrix.number, name, tensor, start, matrix.shape)
+                self._count("target", STREAMED)
             else:
-                form = self._form(tensor, shapes)
-                held = self._put(layer, matrix, False, target[start:stop], shape, form)
+                held = self._put(matrix, False, target[start:stop], self._form(tensor, shapes))
                 if self.has_draft and not has_draft:  # drafts read the target
-                    self.forms["draft"][held] = self.forms["draft"].get(held, 0) + 1
+                    self._count("draft", held)
             start = stop
-            of = name if len(shapes) == 1 else f"{name}, {LINEAR[matrix]}"
-            views = tuple(view for view in (False, True) if view <= has_draft)
-            self._matrices += [(of, layer, matrix, view) for view in views]
 
     def _start(self, stream: StreamedFile) -> None:
         if self._streams_embedding:
@@ -305,31 +331,72 @@ class LoadedModel:
         held = sum(weights(self._open(), draft) for draft in (0, 1))
         stream.start(held + (0 if self._embedding is None else self._embedding.nbytes))
 
-    def _put(
-        self,
-        layer: int,
-        matrix: int,
-        draft: bool,
-        values: Patterns,
-        shape: tuple[int, int],
-        form: tuple[str, int],
-    ) -> str:
+    def _put(self, matrix: Matrix, draft: bool, values: Patterns, form: tuple[str, int]) -> str:
         """Load a matrix; return the form that holds it."""
         values = np.ascontiguousarray(values)
         number = self._library.cassandra_engine_set_matrix(
             self._handle,
-            layer,
-            matrix,
-            int(draft),
-            pointer("values", values, np.uint16, shape[0] * shape[1]),
-            *shape,
+            *_place(matrix, draft),
+            pointer("values", values, np.uint16, matrix.shape[0] * matrix.shape[1]),
+            *matrix.shape,
             FORMS.index(form[0]),
             form[1],
         )
-        self._require_made(number >= 0)
-        forms = self.forms["draft" if draft else "target"]
-        forms[FORMS[number]] = forms.get(FORMS[number], 0) + 1
-        return FORMS[number]
+        return self._add(matrix, draft, number)
+
+    def _add(self, matrix: Matrix, draft: bool, form: int) -> str:
+        """Note a matrix in memory; return the name of its form."""
+        self._require_made(form >= 0)
+        self._matrices.append((matrix, draft))
+        self._count("draft" if draft else "target", FORMS[form])
+        return FORMS[form]
+
+    def _count(self, view: str, form: str) -> None:
+        self.forms[view][form] = self.forms[view].get(form, 0) + 1
+
+    # --- kept weights ----------------------------------------------------------------------------
+
+    def _restore(self, kept: PackedFile) -> None:
+        """Load all matrices from a file of :meth:`_arrays`."""
+        whole = self.has_draft or self._target_form == "planes"  # their first plane is a draft
+        for tensor in self._tensors():
+            for matrix in _matrices(*tensor):
+                views = (True, False) if whole and _key(matrix, True) in kept.others else (False,)
+                forms = [self._restore_view(kept, matrix, draft) for draft in views]
+                if self.has_draft and len(views) == 1:  # drafts read the target
+                    self._count("draft", forms[0])
+        read_all(kept, ((_key(*place), octets) for place, octets in self._parts()), self.threads)
+
+    def _restore_view(self, kept: PackedFile, matrix: Matrix, draft: bool) -> str:
+        state = kept.read_raw(_key(matrix, draft))
+        number = self._library.cassandra_engine_restore_matrix(
+            self._handle,
+            *_place(matrix, draft),
+            pointer("state", state, np.uint8, state.size),
+            state.size,
+            *matrix.shape,
+        )
+        return self._add(matrix, draft, number)
+
+    def arrays(self) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+        """Yield what :mod:`.kept` keeps of the model: its weights in memory and their forms."""
+        if self._embedding is not None:
+            yield EMBEDDING, self._embedding.reshape(-1).view(np.uint8)
+        for matrix, draft in self._matrices:
+            yield _key(matrix, draft), self._state(matrix, draft)
+        for place, octets in self._parts():
+            yield _key(*place), octets
+
+    def _state(self, matrix: Matrix, draft: bool) -> NDArray[np.uint8]:
+        size = ctypes.c_size_t()
+        state = np.zeros(0, np.uint8)
+        for _ in range(2):  # first only the size
+            to = state.ctypes.data if state.size else None
+            place = (self._open(), *_place(matrix, draft))
+            done = self._library.cassandra_engine_matrix_state(*place, to, ctypes.byref(size))
+            self._require_made(bool(done))
+            state = state if state.size else np.zeros(size.value, np.uint8)
+        return state
 
     def _set_vector(self, layer: int, vector: int, name: str, tensor: Tensor, size: int) -> None:
         patterns = _sized(name, self._target(tensor), size)
@@ -363,15 +430,20 @@ class LoadedModel:
         """
         if self._embedding is not None:
             yield EMBEDDING, self._embedding.view(np.uint8)
-        size = ctypes.c_size_t()
-        for name, layer, matrix, draft in self._matrices:
+        for (matrix, draft, thread), octets in self._parts():
             view = "draft" if draft else "target"
+            yield f"{matrix.name} ({view}, thread {thread})", octets
+
+    def _parts(self) -> Iterator[tuple[tuple[Matrix, bool, int], NDArray[np.uint8]]]:
+        """Yield the memory of the matrices by matrix, draft's view and thread."""
+        size = ctypes.c_size_t()
+        for matrix, draft in self._matrices:
             for thread in range(self.threads):
-                place = (self._open(), layer, matrix, int(draft), thread)
+                place = (self._open(), *_place(matrix, draft), thread)
                 start = self._library.cassandra_engine_part(*place, ctypes.byref(size))
                 if size.value:
                     octets = (ctypes.c_uint8 * size.value).from_address(start)
-                    yield f"{name} ({view}, thread {thread})", np.ctypeslib.as_array(octets)
+                    yield (matrix, draft, thread), np.ctypeslib.as_array(octets)
 
     def verify(self) -> None:
         """Check the weights in memory against the checksums computed at loading.
@@ -431,40 +503,46 @@ class LoadedModel:
             self.close()
 
 
-def _limited(
-    config: ModelConfig, packed: PackedFile, limit: int, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the options, with planes or a stream added if the model exceeds the limit.
+def _kept(cache: Path, packed: PackedFile, options: Mapping[str, Any]) -> KeptWeights:
+    """Return the file of kept weights of a model; its forms depend on the options."""
+    about = {
+        "library": library_digest(),
+        "isa": isa(),
+        "target": options.get("target", "bf16"),
+        "draft": options.get("draft", True),
+        "threads": options.get("threads") or len(os.sched_getaffinity(0)),
+    }
+    return KeptWeights(path=cache / f"{packed.digest}.safetensors", about=about)
 
-    Planes have the replies of ``bf16``, and take less memory.
-    """
-    chosen = {"target": "bf16", "draft": True, "slots": 1, "threads": None, **options}
-    threads = chosen["threads"] or len(os.sched_getaffinity(0))
-    context = chosen.get("context") or min(config.positions, streaming.CONTEXT)
 
-    def needs(target: Target) -> streaming.Needs:
-        return streaming.needs(
-            config,
-            packed,
-            target=target,
-            draft=chosen["draft"],
-            context=context,
-            slots=max(chosen["slots"], 1),  # concurrent sequences: these slots, or slot 0
-            threads=threads,
-        )
+def _keep(weights: KeptWeights, load: Callable[[PackedFile | None], Any]) -> Any:
+    """Load a model from kept weights; where they are missing or broken, encode and keep them."""
+    found = weights.find()
+    if found is not None:
+        with contextlib.suppress(CassandraError, OSError):
+            return load(found)
+        weights.discard()
+    loaded = load(None)
+    weights.write(dict(loaded.arrays()))
+    return loaded
 
-    stream = None
-    narrower = chosen["target"] == "bf16" and isa() in TRIED_PLANES
-    if narrower and needs("planes").whole <= limit < needs("bf16").whole:
-        chosen["target"] = "planes"
-    if needs(chosen["target"]).whole > limit:
-        stream = StreamedFile(packed, config, needs("bf16"), limit)
-    if stream and chosen["target"] == "packed12":
-        raise CassandraError(
-            "target must be bf16 or planes where it is read from the file (memory-limit), "
-            "not packed12"
-        )
-    return {**chosen, "context": context, "stream": stream}
+
+def _matrices(layer: int, name: str, shapes: Shapes) -> Iterator[Matrix]:
+    """Yield the matrices of a tensor."""
+    for number, shape in shapes.items():
+        of = name if len(shapes) == 1 else f"{name}, {LINEAR[number]}"
+        yield Matrix(of, layer, number, shape)
+
+
+def _place(matrix: Matrix, draft: bool) -> tuple[int, int, int]:
+    return matrix.layer, matrix.number, int(draft)
+
+
+def _key(matrix: Matrix, draft: bool, thread: int | None = None) -> str:
+    """Return the name of a matrix's state in a file of kept weights, or that of a thread's part."""
+    view = "draft" if draft else "target"
+    part = "state" if thread is None else f"thread{thread}"
+    return f"{matrix.layer}.{matrix.number}.{view}.{part}"
 
 
 def _of_layer(layer: int, name: str) -> str:

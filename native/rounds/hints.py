@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cassandra_spec.native.build import cache_folder
+from cassandra_spec.native.build import cache_folder, is_own
 
 VERSION = 1
 SHORTEST, LONGEST = 1e-7, 1e3
@@ -49,8 +49,7 @@ def hint_path(*parts: object) -> Path | None:
 def read_hint(path: Path) -> dict[str, Any] | None:
     """Return the times in a file; None if it holds no credible ones."""
     try:
-        status = path.stat()
-        if status.st_uid != os.geteuid() or status.st_mode & 0o022 or status.st_size > _MAX_BYTES:
+        if not is_own(path) or path.stat().st_size > _MAX_BYTES:
             return None
         body = json.loads(path.read_text(encoding="utf-8"))
         return body if all(_is_credible(body[name]) for name in ("draft", "verify")) else None

@@ -8,7 +8,8 @@ A wrong token is negative, and so is everything that follows it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,6 +138,44 @@ class Played:
         return self.tokens / self.seconds
 
 
+class Round(NamedTuple):
+    """An outcome, the position that it began at, and the tokens that it brought."""
+
+    outcome: Outcome
+    position: int
+    tokens: int
+
+
+def rounds(
+    record: Record,
+    settings: Settings,
+    policy: Policy,
+    *,
+    places: int,
+    prompt: int = 1,
+    machine: Machine | None = None,
+) -> Iterator[Round]:
+    """Yield rounds that decode ``places`` tokens after a prompt, with a machine's times if given.
+
+    A policy that observes no times has the same rounds with every machine.
+    """
+    view = record if settings.uses_draft_view else None
+    low = LowDrafter(record) if settings.uses_low_drafter else None
+    drafter = LevelDrafter(low, view, policy, settings)
+    context = [0] * prompt
+    while len(context) < prompt - 1 + places:
+        position = len(context) - 1
+        proposal = drafter.propose(context, 99)
+        best = [node.token + 1 if node.token > 0 else 0 for node in proposal.nodes]
+        path = accept_greedy(proposal.nodes, [context[-1] + 1, *best])
+        outcome = Outcome(proposal=proposal, path=path)
+        outcome = machine.timed(outcome, position) if machine else outcome
+        drafter.observe(outcome)
+        yield Round(outcome, position, len(path) + 1)
+        start = context[-1] + 1
+        context.extend(range(start, start + len(path) + 1))
+
+
 def play(
     record: Record,
     machine: Machine,
@@ -147,23 +186,11 @@ def play(
     places: int,
     prompt: int = 1,
 ) -> Played:
-    """Decode ``places`` tokens after a prompt; what the first ``skip`` cost is not counted."""
-    view = record if settings.uses_draft_view else None
-    low = LowDrafter(record) if settings.uses_low_drafter else None
-    drafter = LevelDrafter(low, view, policy, settings)
-    context, seconds, tokens = [0] * prompt, 0.0, 0
-    while len(context) < prompt - 1 + places:
-        proposal = drafter.propose(context, 99)
-        best = [node.token + 1 if node.token > 0 else 0 for node in proposal.nodes]
-        path = accept_greedy(proposal.nodes, [context[-1] + 1, *best])
-        outcome = machine.timed(Outcome(proposal=proposal, path=path), len(context) - 1)
-        drafter.observe(outcome)
-        if len(context) > prompt - 1 + skip:
-            seconds += outcome.draft_seconds + outcome.verify_seconds
-            tokens += len(path) + 1
-        start = context[-1] + 1
-        context.extend(range(start, start + len(path) + 1))
-    return Played(seconds, tokens)
+    """Play rounds; what the first ``skip`` tokens cost is not counted."""
+    played = rounds(record, settings, policy, places=places, prompt=prompt, machine=machine)
+    counted = [each for each in played if each.position + 1 > prompt - 1 + skip]
+    seconds = sum(each.outcome.draft_seconds + each.outcome.verify_seconds for each in counted)
+    return Played(seconds, sum(each.tokens for each in counted))
 
 
 MACHINES = {

@@ -28,7 +28,16 @@ from cassandra_spec.drafting import (
     make_policy,
 )
 from cassandra_spec.drafting.policy import FILLED_NODES, Chains
-from tests.drafting.simulation import KINDS, MACHINES, Kind, Machine, Record, play
+from tests.drafting.simulation import (
+    KINDS,
+    MACHINES,
+    Kind,
+    Machine,
+    Record,
+    Round,
+    play,
+    rounds,
+)
 from tests.drafting.test_proposal import outcome
 
 MOST = 7
@@ -514,11 +523,34 @@ def always(policy: Policy) -> Callable[[], Policy]:
 
 
 @cache
+def fixed_rounds(kind: str, draft: DraftKind, plan: Plan) -> list[Round]:
+    """Return the rounds of a fixed plan from token ``FOUND`` on, which no machine changes."""
+    played = (
+        rounds(record(kind, seed), asked(draft), FixedPolicy(plan), places=PLACES) for seed in SEEDS
+    )
+    return [each for each in itertools.chain(*played) if each.position >= FOUND]
+
+
+def fixed_rate(machine: str, kind: str, draft: DraftKind, plan: Plan) -> float:
+    """Return :func:`rate` of a fixed plan."""
+    played = fixed_rounds(kind, draft, plan)
+    timed = (MACHINES[machine].timed(each.outcome, each.position) for each in played)
+    seconds = sum(outcome.draft_seconds + outcome.verify_seconds for outcome in timed)
+    return sum(each.tokens for each in played) / seconds
+
+
+@cache
 def best_rate(machine: str, kind: str, draft: DraftKind) -> float:
     """Return the rate of the best fixed plan, including plain decoding."""
-    plans = [FixedPolicy(plan) for plan in (Plan(), *FIXED[draft])]
     parts = [best_rate(machine, kind, part) for part in DRAFTS if part != draft == "hybrid"]
-    return max([rate(machine, kind, draft, always(plan)) for plan in plans] + parts)
+    plans = (Plan(), *FIXED[draft])
+    return max([fixed_rate(machine, kind, draft, plan) for plan in plans] + parts)
+
+
+def test_fixed_plans_have_one_rate_with_and_without_a_machine() -> None:
+    for machine, plan in itertools.product(MACHINES, (Plan(), Plan(4, 3, 7))):
+        played = rate(machine, "lists", "hybrid", always(FixedPolicy(plan)))
+        assert fixed_rate(machine, "lists", "hybrid", plan) == pytest.approx(played, rel=1e-12)
 
 
 @pytest.mark.parametrize("draft", DRAFTS)

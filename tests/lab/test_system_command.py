@@ -10,14 +10,15 @@ import pytest
 
 from cassandra_spec.commands.__main__ import main
 from cassandra_spec.drafting import Report
-from cassandra_spec.lab.system import Acceptance, Setup, Workload, estimate, load_device, load_model
+from cassandra_spec.lab.system.acceptance import Acceptance
 from cassandra_spec.lab.system.costs import load_format
-from cassandra_spec.lab.system.device import known_devices
+from cassandra_spec.lab.system.decoding import Setup, estimate
+from cassandra_spec.lab.system.device import known_devices, load_device
 from cassandra_spec.lab.system.figures.plots import plots
 from cassandra_spec.lab.system.figures.silicon import REPORTS
 from cassandra_spec.lab.system.measured import load_acceptance
 from cassandra_spec.lab.system.report import everything, markdown, page
-from cassandra_spec.lab.system.workload import known_models
+from cassandra_spec.lab.system.workload import Workload, known_models, load_model
 
 Output = pytest.CaptureFixture[str]
 RECORD = "lab/system/records/acceptance.txt"

@@ -7,6 +7,7 @@ import pytest
 from cassandra_spec.drafting import NgramTable
 from cassandra_spec.golden.errors import FileError
 from cassandra_spec.lab import tables
+from cassandra_spec.lab.compare.known_replies import KnownReply
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,8 @@ def test_places_and_chains(
     reply: tuple[int, ...], found: int, first: int, per_verification: float
 ) -> None:
     table = NgramTable.count([list(range(10))], vocabulary=96)
-    each = tables.figures(table, [tables.Known((0,), reply)], "file", {"own_tokens": 10})
+    known = KnownReply(prompt=[0], reply=list(reply))
+    each = tables.figures(table, [known], "file", {"own_tokens": 10})
     assert (each.order, each.own_tokens, each.bytes) == (3, 10, 32 * (9 + 8 + 7))
     assert (each.places, each.found, each.first) == (len(reply), found, first)
     assert each.among == first  # only one token follows each run

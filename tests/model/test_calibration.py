@@ -26,8 +26,8 @@ from cassandra_spec.model.packing.calibration import (
 from cassandra_spec.model.packing.layers import stream_layers
 from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.model.reply import build_model, empty_model
-from cassandra_spec.model.speculative import memory
 from cassandra_spec.model.weights.sources import EMBEDDING, HEAD, open_source, packed_tensors
+from cassandra_spec.native import memory
 from tests.model.tiny import MODEL_TYPES, replace_tensors, tensors_of, write_model
 
 WORDS = " ".join(f"word{(number * 7) % 94}" for number in range(50))

@@ -24,7 +24,7 @@ from cassandra_spec.native.build import NativeError
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import Row
 from cassandra_spec.native.library import isa
-from cassandra_spec.native.models import loaded, streaming
+from cassandra_spec.native.models import fitting, loaded, streaming
 from cassandra_spec.native.models.reading import read_model_config
 from tests.native.models import KINDS, save_packed, small
 
@@ -128,16 +128,52 @@ def test_a_limit_that_planes_meet_streams_nothing(saved: Sources, more: int) -> 
     def needs(*_: Any, target: str, **__: Any) -> Any:
         return SimpleNamespace(whole=seen[target])
 
-    chosen = {"threads": 1, "pin": False, "context": 128}
+    chosen: dict[str, Any] = {"threads": 1, "pin": False, "context": 128}
     with Engine.from_packed(source, **chosen) as plain:
         expected = reply(plain)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streaming, "needs", needs)
-        patch.setattr(loaded, "TRIED_PLANES", (isa(),))  # wherever the test runs
+        patch.setattr(fitting, "TRIED_PLANES", (isa(),))  # wherever the test runs
         with Engine.from_packed(source, memory_limit=2000 + more, **chosen) as engine:
             assert engine.streamed() is None
             assert ("planes" in engine.forms["target"]) == (more < 0)
             assert reply(engine) == expected
+
+
+@pytest.mark.parametrize(("room", "held"), [(3000, "bf16"), (1500, "planes"), (500, "bf16")])
+def test_what_the_system_has_left_is_the_limit(
+    saved: Sources, room: int, held: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model is not made smaller in vain: what cannot fit is loaded as always."""
+    source = saved("exact", "llama")
+
+    def needs(*_: Any, target: str, **__: Any) -> Any:
+        return SimpleNamespace(whole={"planes": 1000, "bf16": 2000}[target], minimum=800)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streaming, "needs", needs)
+        patch.setattr(fitting, "TRIED_PLANES", (isa(),))  # wherever the test runs
+        patch.setattr(fitting, "available_memory", lambda: room)
+        with Engine.from_packed(source, threads=1, pin=False, context=128) as engine:
+            assert held in engine.forms["target"]
+    line = capsys.readouterr().err
+    assert line.endswith("so its target is held in planes\n") == (held == "planes") == bool(line)
+
+
+def test_what_never_fits_is_read_from_the_file(
+    saved: Sources, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = saved("exact", "llama")
+    chosen: dict[str, Any] = {"threads": 1, "pin": False, "context": 128}
+    with Engine.from_packed(source, **chosen) as plain:
+        expected = reply(plain)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streaming.Needs, "whole", property(lambda self: 1 << 60))
+        patch.setattr(fitting, "available_memory", lambda: 2 * least(source))
+        with Engine.from_packed(source, **chosen) as engine:
+            assert set(engine.forms["target"]) == {loaded.STREAMED}
+            assert reply(engine) == expected
+    assert capsys.readouterr().err.endswith("so its target is read from the file\n")
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"llama"}))

@@ -32,7 +32,7 @@ from cassandra_spec.drafting import (
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.lab.baselines import Method, NetworkSize, PassCost, Prepared, clone
 from cassandra_spec.lab.baselines.quantized import quantized_clone, stored_bytes
-from cassandra_spec.lab.baselines.stack import Stack, require_stack
+from cassandra_spec.lab.stack import Stack, require_stack
 from cassandra_spec.model.speculative import CassandraForCausalLM, ModelSession
 
 FRACTAL = "fractal"
@@ -95,7 +95,8 @@ class _Prepared(Prepared):
         table: Candidates | None = None,
     ) -> Drafter:
         target, copy = (
-            Stack(network, session.cache, session.rows) for network in (self._network, self._copy)
+            Stack(network, session.cache, session.rows, draft=True)
+            for network in (self._network, self._copy)
         )
         return FractalDrafter(target, copy, self._method, session.cache.capacity)
 

@@ -85,16 +85,14 @@ Region Decoder::roomy(const Region& region, Buffer& room) {
 // Decode by the fast path; return false if it does not apply.
 bool Decoder::fused(const Segment& segment, bool want_target, uint16_t* out) {
 #ifdef CASSANDRA_HAVE_AVX512
-    if (current_isa() < Isa::avx512 || (want_target && (p_.absent_bits() || p_.coded)))
-        return false;
+    const bool slow = p_.absent_bits() || p_.coded || (p_.exact() && segment.has_mask);
+    if (current_isa() < Isa::avx512 || (want_target && slow)) return false;
     const Region speculation = roomy(segment.speculation, speculation_room_);
     Region rest = segment.verification;
     if (want_target) rest = roomy(rest, verification_room_);
     const Region* const verification = want_target ? &rest : nullptr;
-    if (want_target && p_.exact()) {
-        const auto exact = segment.has_mask ? fused_exact_masked_avx512 : fused_exact_avx512;
-        return exact(p_, speculation, rest, segment.count, s_, out);
-    }
+    if (want_target && p_.exact())
+        return fused_exact_avx512(p_, speculation, rest, segment.count, s_, out);
     if (p_.unary() || segment.has_mask)
         return fused_masked_avx512(p_, speculation, verification, segment.has_mask, segment.count,
                                    s_, out);

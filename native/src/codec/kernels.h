@@ -136,10 +136,7 @@ bool fused_avx512(const Params& p, const Region& spec, const Region* ver, int64_
 // Without a mask: targets of exact.
 bool fused_exact_avx512(const Params& p, const Region& spec, const Region& ver, int64_t count,
                         Streams& s, uint16_t* out);
-// With a mask: targets of exact.
-bool fused_exact_masked_avx512(const Params& p, const Region& spec, const Region& ver,
-                               int64_t count, Streams& s, uint16_t* out);
-// Other segments with a mask, and unary with or without one; `ver` is null for a draft.
+// With a mask, but for targets of exact, and unary with or without one; `ver` is null for a draft.
 bool fused_masked_avx512(const Params& p, const Region& spec, const Region* ver, bool has_mask,
                          int64_t count, Streams& s, uint16_t* out);
 

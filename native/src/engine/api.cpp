@@ -33,6 +33,31 @@ CASSANDRA_API int cassandra_engine_set_matrix(void* engine, int layer, int matri
     return got;
 }
 
+// Writes the state of a matrix, if `to` is not null, and its size; its parts are the rest.
+CASSANDRA_API int cassandra_engine_matrix_state(void* engine, int layer, int matrix_id, int draft,
+                                                uint8_t* to, size_t* bytes) {
+    return attempt([&] {
+        const Pass pass = draft ? Pass::draft : Pass::target;
+        const auto state = static_cast<Engine*>(engine)->matrix(layer, matrix_id, pass).state();
+        if (to) std::copy(state.begin(), state.end(), to);
+        *bytes = state.size();
+    });
+}
+
+// Makes a matrix from its state; the caller then writes its parts. Returns its form, or FAILED.
+CASSANDRA_API int cassandra_engine_restore_matrix(void* engine, int layer, int matrix_id, int draft,
+                                                  const uint8_t* state, size_t bytes, int outputs,
+                                                  int inputs) {
+    int got = FAILED;
+    attempt([&] {
+        Engine& own = *static_cast<Engine*>(engine);
+        const Pass pass = draft ? Pass::draft : Pass::target;
+        own.restore_matrix(layer, matrix_id, pass, state, bytes, outputs, inputs);
+        got = static_cast<int>(own.matrix(layer, matrix_id, pass).form());
+    });
+    return got;
+}
+
 // Returns the start of the part of a matrix that a thread reads, and its size in `bytes`.
 CASSANDRA_API const uint8_t* cassandra_engine_part(void* engine, int layer, int matrix_id,
                                                    int draft, int thread, size_t* bytes) {

@@ -67,6 +67,15 @@ void Engine::set_matrix(int layer, int matrix_id, Pass pass, const uint16_t* val
     (pass == Pass::draft ? matrix.draft : matrix.target) = std::move(made);
 }
 
+void Engine::restore_matrix(int layer, int matrix_id, Pass pass, const uint8_t* state, size_t bytes,
+                            int outputs, int inputs) {
+    Matrix& matrix = layers_[layer].matrices[matrix_id];
+    Streams& streams = pass == Pass::draft ? draft_ : target_;
+    const Linear* plane = pass == Pass::target ? matrix.draft.get() : nullptr;
+    auto made = Linear::restore(state, bytes, outputs, inputs, streams, plane);
+    (pass == Pass::draft ? matrix.draft : matrix.target) = std::move(made);
+}
+
 void Engine::stream_matrix(int layer, int matrix_id, int tensor, int64_t first_value, int outputs,
                            int inputs) {
     layers_[layer].matrices[matrix_id].target =

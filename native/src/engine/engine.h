@@ -211,6 +211,9 @@ class Engine {
     // it is. Throws like Linear::create.
     void set_matrix(int layer, int matrix_id, Pass pass, const uint16_t* values, int outputs,
                     int inputs, Form form, int group);
+    // Make a matrix from its state (Linear::restore) instead, whose parts the caller fills.
+    void restore_matrix(int layer, int matrix_id, Pass pass, const uint8_t* state, size_t bytes,
+                        int outputs, int inputs);
     // Make the target of a matrix streamed: the values of a tensor of the source from first_value
     // on.
     void stream_matrix(int layer, int matrix_id, int tensor, int64_t first_value, int outputs,

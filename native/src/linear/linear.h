@@ -161,6 +161,15 @@ class Linear {
     static std::unique_ptr<Linear> create(int64_t out, int64_t in,
                                           std::unique_ptr<RowSource> source, int threads);
 
+    // Return what the layer keeps beside its parts; not of one with a source or a draft of its own.
+    std::vector<uint8_t> state() const;
+    // Create a layer from its state, with as many threads; the caller then fills its parts. Their
+    // bytes are not checked: no value of them leads a product out of the layer.
+    // Throws std::bad_alloc; std::invalid_argument if the state is not that of such a layer.
+    static std::unique_ptr<Linear> restore(const uint8_t* state, size_t bytes, int64_t out,
+                                           int64_t in, Streams& streams,
+                                           const Linear* draft = nullptr);
+
     Form form() const { return layout_.form; }  // the form used
     InputKind input() const;
     int64_t out_features() const { return out_; }
@@ -203,6 +212,8 @@ class Linear {
                                                  int group, Streams& streams, const Linear* draft);
     bool add_rest(const uint16_t* values, const Linear& draft, Streams& streams);
     void patch_row(int64_t index, uint16_t* result) const;
+    template <class Archive, class Self> static void visit(Archive& archive, Self& self);
+    void check_state(int64_t out, int64_t in) const;
     LinearJob job(int rows, const Input& x, int64_t stride) const;
     void multiply_streamed(int thread, LinearJob job, float* y) const;
     void add_escapes(int64_t first, int64_t last, int rows, const Input& x, float* y,

@@ -8,7 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from cassandra_spec.bench.accuracy import Evaluation, compare, evaluate, evaluation, token_windows
+from cassandra_spec.bench.accuracy import evaluation
+from cassandra_spec.bench.accuracy.evaluation import Evaluation, compare, evaluate, token_windows
 from cassandra_spec.golden import CassandraError
 from tests.model.tiny import MODEL_TYPES, write_model
 

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from cassandra_spec.bench.accuracy import (
+from cassandra_spec.bench.accuracy.lossy import rounded_to_8_bits, wanda_pruned
+from cassandra_spec.bench.accuracy.study import (
     bf16_candidate,
     lossy_candidates,
     original,
     packed_candidates,
-    rounded_to_8_bits,
     table_rows,
-    wanda_pruned,
 )
 from cassandra_spec.golden import CassandraError, Format, decode_draft
 from cassandra_spec.model.packing.calibration import Norms

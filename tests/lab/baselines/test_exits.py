@@ -15,8 +15,8 @@ from cassandra_spec.lab.baselines import parse_method
 from cassandra_spec.lab.baselines.teacher_forced import accepted_lengths
 from cassandra_spec.lab.exits import Exits
 from cassandra_spec.lab.exits.cascade import Cascade, generate
-from cassandra_spec.lab.exits.cost import break_even, speed_up
-from cassandra_spec.lab.exits.partial import embed, head, run_layers
+from cassandra_spec.lab.exits.cost import speed_up
+from cassandra_spec.lab.stack import Stack
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.speculative import CassandraForCausalLM, run_pass
 from tests.lab.baselines.replies import PROMPTS, check_lossless, reply
@@ -112,12 +112,14 @@ def test_a_wrong_option_is_one_line(
 def test_layers_in_parts_are_layers_in_one_pass(lm: CassandraForCausalLM) -> None:
     whole, parts = lm.session(32).cache, lm.session(32).cache
     logits = run_pass(lm.network, whole, TOKENS, 0)
-    states = embed(lm.network, TOKENS)
+    stack = Stack(lm.network, parts)
+    states = stack.embed(TOKENS)
     for layers in (range(2), range(2, 3), range(3, 6)):
-        states = run_layers(lm.network, parts, states, 0, layers)
+        states = stack.run(states, 0, layers)
     assert _same(whole, parts, len(TOKENS))
-    for at, state in enumerate(states):
-        assert torch.equal(head(lm.network, state, at), logits[at])
+    assert torch.equal(stack.logits(states, 0), logits)
+    for at in range(len(states)):
+        assert torch.equal(stack.logits(states[at : at + 1], at), logits[at : at + 1])
 
 
 def test_deferred_layers_write_what_one_pass_would_write(
@@ -200,6 +202,6 @@ def test_the_cost_model_is_the_loop_and_breaks_even_where_it_says(
     accepted = sum(each.accepted for each in full) / len(full)
     assert speed_up(accepted, 3, draft / target) == pytest.approx(measured)
     for length, share in itertools.product((1, 3, 8), (0.2, 0.8)):
-        least = break_even(share) * length
+        least = share * length
         assert speed_up(least, length, share) == pytest.approx(1)
         assert speed_up(least + 0.1, length, share) > 1 > speed_up(least - 0.1, length, share)

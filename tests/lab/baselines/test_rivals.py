@@ -20,8 +20,8 @@ from cassandra_spec.lab.baselines.methods.lookahead import (
 )
 from cassandra_spec.lab.baselines.methods.skip import Search, written
 from cassandra_spec.lab.baselines.quantized import rounded
-from cassandra_spec.lab.baselines.stack import Stack
 from cassandra_spec.lab.baselines.teacher_forced import accepted_lengths
+from cassandra_spec.lab.stack import Stack
 from cassandra_spec.model.speculative import CassandraForCausalLM, passes
 from tests.lab.baselines.replies import PROMPTS, check_lossless, reply
 from tests.model.tiny import write_model

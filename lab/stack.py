@@ -2,7 +2,7 @@
 
 What :func:`cassandra_spec.model.speculative.run_pass` does in one go, in parts: embedding, some
 layers, the head. Positions lie in the same rows of the same tiles, so parts that make up a whole
-pass give its bits.
+pass give its bits, and those of keys and values, whichever positions run together.
 """
 
 from __future__ import annotations
@@ -15,32 +15,35 @@ import torch
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.model.speculative import KeyValueCache
 from cassandra_spec.model.speculative.passes import attention_by_rows
-from cassandra_spec.model.speculative.tiles import Tile, tiles
+from cassandra_spec.model.speculative.tiles import ROWS, Tile, tiles
 
 _KNOWN = ("llama", "qwen2", "qwen3")
 
 
 class Stack:
-    """A network's layers on a cache; ``rows`` is the size of the tiles.
+    """A network's layers on a cache; ``rows`` is the size of the tiles, ``draft`` as in a pass.
 
-    Hidden states are [positions, dimensions], without padding. Raises :class:`CassandraError` if
-    the layers of the network's architecture take other arguments.
+    Hidden states are [positions, dimensions], without padding. Layers must take what the network's
+    rotary embedding gives (:func:`require_stack`).
     """
 
-    def __init__(self, network: Any, cache: KeyValueCache, rows: int) -> None:
-        require_stack(network)
-        self._network, self._cache, self._rows = network, cache, rows
+    def __init__(
+        self, network: Any, cache: KeyValueCache, rows: int = ROWS, *, draft: bool = False
+    ) -> None:
+        self._network, self._cache, self._rows, self._draft = network, cache, rows, draft
 
     @property
     def count(self) -> int:
         """Layers of the network."""
         return len(self._network.model.layers)
 
+    @torch.inference_mode()
     def embed(self, tokens: Sequence[int]) -> torch.Tensor:
         """Hidden states before the first layer."""
         found: torch.Tensor = self._network.model.embed_tokens(torch.tensor(tokens))
         return found
 
+    @torch.inference_mode()
     def run(self, hidden: torch.Tensor, position: int, layers: range) -> torch.Tensor:
         """Hidden states after some layers, the first row at ``position``.
 
@@ -51,7 +54,7 @@ class Stack:
         found = []
         with attention_by_rows(self._network):
             for tile, padded in self._padded(hidden, position):
-                self._cache.begin(tile, draft=True)
+                self._cache.begin(tile, draft=self._draft)
                 places = torch.arange(tile.start, tile.start + tile.rows)[None]
                 rotary = self._network.model.rotary_emb(padded, position_ids=places)
                 for number in layers:
@@ -68,13 +71,16 @@ class Stack:
                 found.append(padded[0, tile.first : tile.stop])
         return torch.cat(found)
 
-    def logits(self, hidden: torch.Tensor, position: int) -> torch.Tensor:
-        """Float32 [positions, vocabulary] of hidden states after the last layer."""
-        network = self._network
-        found = [
-            network.lm_head(network.model.norm(padded))[0, tile.first : tile.stop].float()
-            for tile, padded in self._padded(hidden, position)
-        ]
+    @torch.inference_mode()
+    def logits(self, hidden: torch.Tensor, position: int, adapter: Any = None) -> torch.Tensor:
+        """Float32 [positions, vocabulary] of hidden states after the last layer, or of an exit's
+        with its ``adapter``.
+        """
+        found = []
+        for tile, padded in self._padded(hidden, position):
+            adapted = padded if adapter is None else adapter(padded).to(hidden.dtype)
+            logits = self._network.lm_head(self._network.model.norm(adapted))
+            found.append(logits[0, tile.first : tile.stop].float())
         return torch.cat(found)
 
     def _padded(self, hidden: torch.Tensor, position: int) -> Iterator[tuple[Tile, torch.Tensor]]:
