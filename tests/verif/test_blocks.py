@@ -14,6 +14,7 @@ from tests.marks import slow
 BUILD = Path(__file__).parents[2] / "build" / "suites"
 
 BLOCKS = (
+    slow("zero_counter"),
     "mantissa",
     "residue",
     slow("bitmap_expand"),
