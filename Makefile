@@ -17,7 +17,7 @@ SEED ?= 1
 # More arguments for pytest: make test ARGS="tests/house -k layers"
 ARGS ?=
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-# QUICK=1: a part of `make sim` (one layer of each kind), `make sanitize` or `make verilog`; a short
+# QUICK=1: a part of `make sim` (a layer), `make sanitize` or `make verilog`; a short
 # `make fuzz` or `make soc`.
 QUICK ?=
 quick := $(filter-out 0,$(QUICK))
