@@ -117,7 +117,8 @@ struct Vectors : WholeTiles {
     using Octets = uint8_t __attribute__((vector_size(16)));
     using Highs = const uint8_t*;  // of 32 codes
     static Highs load_highs(const uint8_t (&all)[32]) { return all; }
-    template <int shift> static B look_up_codes(Highs highs, const B& codes) {
+    // Loops over bytes are not inlined: g++ -O3 would take two minutes to unroll them everywhere.
+    template <int shift> [[gnu::noinline]] static B look_up_codes(Highs highs, const B& codes) {
         return each<B>([&](int i) {
             Octets places = as<Octets>(codes.part[i]) >> shift;
             for (int j = 0; j < 16; ++j) places[j] = highs[places[j]];
@@ -125,7 +126,7 @@ struct Vectors : WholeTiles {
         });
     }
     // Return halves and last bits of the sums, in all bytes and words of their lanes.
-    static void group_sums(const uint8_t* p, int sum, B& high, B& offset) {
+    [[gnu::noinline]] static void group_sums(const uint8_t* p, int sum, B& high, B& offset) {
         for (int i = 0; i < 4; ++i) {
             const uint8_t* q = p + 4 * i;
             const Bits sums = (Bits{q[0], q[1], q[2], q[3]} + static_cast<uint32_t>(sum)) & 255;
@@ -147,7 +148,7 @@ struct Vectors : WholeTiles {
             [&](int i) { return as<Bits>(as<Halves>(a.part[i]) + as<Halves>(b.part[i])); });
     }
     // Bytes of four features of a lane become those that place_in_line() has.
-    static B by_pairs(const B& a) {
+    [[gnu::noinline]] static B by_pairs(const B& a) {
         return each<B>([&](int i) {
             const auto from = as<Octets>(a.part[i]);
             Octets to;
@@ -155,7 +156,7 @@ struct Vectors : WholeTiles {
             return as<Bits>(to);
         });
     }
-    static void interleave(const B& low, const B& high, B& first, B& second) {
+    [[gnu::noinline]] static void interleave(const B& low, const B& high, B& first, B& second) {
         for (int i = 0; i < 4; ++i) {
             const auto lows = as<Octets>(low.part[i]), highs = as<Octets>(high.part[i]);
             Octets words[2];
