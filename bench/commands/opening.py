@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from cassandra_spec.bench.commands.drafts import add_source, source_of
+from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.forms import TARGETS
 from cassandra_spec.toolkit import flags
 
@@ -31,11 +32,16 @@ def register(subparsers: flags.Subparsers) -> None:
 
 
 def _opening(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import finish
+    from cassandra_spec.bench.decode.report import check_outputs, finish
     from cassandra_spec.bench.opening import lines, measure
+    from cassandra_spec.model.backends import native_obstacle
+    from cassandra_spec.model.packing.packer import open_packed
 
-    found = measure(
-        source_of(args), target=args.native_target, threads=args.threads, rounds=args.rounds
-    )
+    check_outputs(args, "opening")
+    source = source_of(args)
+    open_packed(source)
+    if obstacle := native_obstacle(source):
+        raise CassandraError(obstacle)
+    found = measure(source, target=args.native_target, threads=args.threads, rounds=args.rounds)
     finish(args, {"opening": found}, {"opening": lines(found)})
     return 0

@@ -34,3 +34,16 @@ def test_a_model_is_opened_in_all_ways(
         "read as kept",
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["1b"]
+
+
+def test_what_is_no_packed_model_is_refused_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command refuses it, not the process that it starts."""
+    assert main(["bench", "opening", str(tmp_path / "none")]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "none must be a file, and is missing" in line
+    page = tmp_path / "page.md"
+    page.write_text("no block")
+    assert main(["bench", "opening", str(tmp_path), "--document", str(page)]) == 2
+    assert "document must have the markers" in capsys.readouterr().err
