@@ -519,7 +519,7 @@ def _keep(weights: KeptWeights, load: Callable[[PackedFile | None], Any]) -> Any
     """Load a model from kept weights; where they are missing or broken, encode and keep them."""
     found = weights.find()
     if found is not None:
-        with contextlib.suppress(CassandraError, OSError):
+        with contextlib.suppress(ValueError, OSError):  # the packed file has all of it, or says why
             return load(found)
         weights.discard()
     loaded = load(None)
