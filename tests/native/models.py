@@ -179,3 +179,14 @@ def save_packed(folder: Path, config: Mapping[str, Any], tensors: Tensors, forma
             else:
                 writer.write_raw(name, [values.reshape(-1).view(np.uint8)])
     return folder
+
+
+def packed_models(folder: Path, formats: Mapping[str, Format]) -> Callable[[str, str], Path]:
+    """Return a function that packs a small model once, by name of its format and kind."""
+
+    @lru_cache(None)
+    def save(name: str, kind: str) -> Path:
+        config, tensors = small(kind)
+        return save_packed(folder / f"{name}-{kind}", config, tensors, formats[name])
+
+    return save

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from cassandra_spec.native.arrays import pointer
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.models import kept, loaded, streaming
 from cassandra_spec.native.models.kept import weights_cache
-from tests.native.models import KINDS, save_packed, small
+from tests.native.models import KINDS, packed_models
 
 PROMPT = tuple(int(token) for token in np.random.default_rng(3).integers(0, 97, 19))
 FORMATS = {
@@ -35,14 +34,7 @@ Sources = Callable[[str, str], Path]
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Sources:
-    folder = tmp_path_factory.mktemp("models")
-
-    @cache
-    def save(scheme: str, kind: str) -> Path:
-        config, tensors = small(kind)
-        return save_packed(folder / f"{scheme}-{kind}", config, tensors, FORMATS[scheme])
-
-    return save
+    return packed_models(tmp_path_factory.mktemp("models"), FORMATS)
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +25,7 @@ from cassandra_spec.native.engine_binding import Row
 from cassandra_spec.native.library import isa
 from cassandra_spec.native.models import fitting, loaded, streaming
 from cassandra_spec.native.models.reading import read_model_config
-from tests.native.models import KINDS, save_packed, small
+from tests.native.models import KINDS, packed_models, save_packed, small
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPT = tuple(int(token) for token in np.random.default_rng(3).integers(0, 97, 19))
@@ -44,14 +43,7 @@ Sources = Callable[[str, str], Path]
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Sources:
     """Packed models, by scheme and kind, of a vocabulary and a width that are no round numbers."""
-    folder = tmp_path_factory.mktemp("models")
-
-    @cache
-    def save(scheme: str, kind: str) -> Path:
-        config, tensors = small(kind)
-        return save_packed(folder / f"{scheme}-{kind}", config, tensors, FORMATS[scheme])
-
-    return save
+    return packed_models(tmp_path_factory.mktemp("models"), FORMATS)
 
 
 @pytest.fixture(autouse=True)
