@@ -14,10 +14,8 @@ from cassandra_spec.bench.questions import Question
 from cassandra_spec.drafting import DraftCache, encode_prompt
 from cassandra_spec.golden import CassandraError, Format
 from cassandra_spec.model.pretrained import load_tokenizer
-from cassandra_spec.model.speculative import KeyValueFormat
-from cassandra_spec.model.speculative.chunks import FormatSealer
-from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine import Engine
+from cassandra_spec.native.key_values import SealedFormat
 from cassandra_spec.native.passes import WHOLE_CACHE
 from cassandra_spec.toolkit.tables import text_table
 
@@ -63,13 +61,13 @@ class Reading:
         return ", ".join([*parts, *([f"{self.keep} values kept"] if self.keep else [])])
 
     @property
-    def format(self) -> KeyValueFormat | None:
+    def format(self) -> SealedFormat | None:
         """Return the format of sealed chunks; None: they stay in BF16."""
         if self.bits is None and self.keep is None:
             return None
         dropped = 0 if self.bits is None else 9 - self.bits
         format = Format(scheme="exact", truncated=dropped, fill="midpoint" if dropped else "zero")
-        return KeyValueFormat(format=format, order="token", keep=self.keep)
+        return SealedFormat(format=format, order="token", keep=self.keep)
 
 
 def readings(
@@ -151,8 +149,7 @@ def _agreements(
     agreed: dict[Reading, int] = {}
     for format, group in itertools.groupby(views, key=lambda view: view.format):
         engine.copy_positions(1, 0, len(prompt))  # back in BF16
-        sealer = None if format is None else FormatSealer(kv=format, codec=NativeCodec())
-        engine.use_key_values(sealer)
+        engine.use_key_values(format)
         agreed |= _count(engine, first, len(prompt), list(group), tokens)
     return agreed
 

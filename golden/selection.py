@@ -9,6 +9,13 @@ from cassandra_spec.golden.errors import CassandraError
 from cassandra_spec.golden.packed import Values
 
 
+def check_prune(prune: float) -> None:
+    """Hold a fraction of pruned values to its range, 0 <= prune < 1."""
+    number = isinstance(prune, int | float) and not isinstance(prune, bool)
+    if not number or not 0 <= prune < 1:
+        raise CassandraError(f"prune must be a fraction from 0 to below 1, not {prune!r}")
+
+
 def keep_largest(values: Values, vector: int, keep: int) -> NDArray[np.bool_]:
     """Return a mask of the ``keep`` largest magnitudes of each run of ``vector`` values.
 

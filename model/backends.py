@@ -25,11 +25,9 @@ from cassandra_spec.golden import CassandraError, Codec, Encoder
 from cassandra_spec.golden.model_config import read_config
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.model.pretrained import load_tokenizer
-from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import engine_library
 from cassandra_spec.native.forms import TARGETS, TRIED_PLANES, Target
-from cassandra_spec.native.key_values import ChunkSealer
 from cassandra_spec.native.library import isa
 from cassandra_spec.native.models.kept import weights_cache
 from cassandra_spec.native.models.reading import read_model_config
@@ -104,25 +102,11 @@ def _open_native(source: Path, opening: Opening, settings: Settings) -> Iterator
         memory_limit=opening.memory_limit,
         cache=weights_cache(),
         verify=opening.verify,
-        key_values=_chunk_sealer(opening),
+        key_values=opening.kv,
     ) as engine:
         engine.use_table(_table(source, opening))
         tokenizer = load_tokenizer(source)
         yield _Native(engine, tokenizer, stop_tokens(tokenizer, source))
-
-
-def _chunk_sealer(opening: Opening) -> ChunkSealer | None:
-    """Return the function that packs keys and values for the native engine."""
-    if opening.kv is None:
-        return None
-    if not opening.kv.lossless:
-        raise CassandraError(
-            "the scheme of keys and values must be unary or exact with the native backend,"
-            f" not {opening.kv.format.scheme}, which rounds what the target reads"
-        )
-    from cassandra_spec.model.speculative.chunks import FormatSealer  # takes seconds: torch
-
-    return FormatSealer(kv=opening.kv, codec=NativeCodec())
 
 
 def _table(source: Path, opening: Opening) -> NgramTable | None:

@@ -40,7 +40,7 @@ from cassandra_spec.drafting.table import CONTINUATIONS
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.format import is_integer
 from cassandra_spec.native.arrays import CheckedStructure, pointer
-from cassandra_spec.native.key_values import SealedFormStructure
+from cassandra_spec.native.key_values import SealedFormatStructure
 from cassandra_spec.native.library import declare, load
 from cassandra_spec.native.limits import MAX_GAMMA, MAX_ROWS
 from cassandra_spec.native.models.config import ACTIVATIONS, ModelConfig
@@ -217,10 +217,9 @@ _SIGNATURES = {
     ),
     "engine_position_bytes": (c_size_t, (c_void_p,)),
     "engine_cache_bytes": (c_size_t, (c_void_p,)),
-    "engine_set_sealed_form": (None, (c_void_p, POINTER(SealedFormStructure))),
-    "engine_unsealed": (c_int, (c_void_p, c_int, c_int)),
+    "engine_set_sealed_format": (c_int, (c_void_p, POINTER(SealedFormatStructure))),
     "engine_read_chunk": (c_int, (c_void_p, c_int, c_int, c_int, c_void_p)),
-    "engine_seal": (c_int, (c_void_p, c_int, c_int, c_void_p, c_void_p)),
+    "engine_write_chunk": (None, (c_void_p, c_int, c_int, c_void_p)),
     "engine_take_product_seconds": (c_double, (c_void_p,)),
 }
 

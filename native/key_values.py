@@ -1,95 +1,134 @@
 """The engine's KV cache in the format: target and draft values of committed chunks.
 
-Golden's codec packs a chunk of positions and decodes the values that each pass reads. The engine
-stores both bit for bit in planes of its own (native/src/attention/sealed.h) and frees the BF16
-originals.
+The engine seals a chunk of positions by itself (native/src/attention/sealer.h). The codec encodes
+it and decodes the values that a draft reads; planes of the engine's own (sealed.h) hold these and
+the target's values bit for bit in the place of the BF16 originals.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from ctypes import c_int32
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden import CassandraError, Format
+from cassandra_spec.golden.selection import check_prune
 from cassandra_spec.native.arrays import CheckedStructure
+from cassandra_spec.native.codec import Params, codec_params
 from cassandra_spec.native.limits import CHUNK
 
 GROUP_MIN = 16
 """Smallest group size that the engine's planes support."""
 
-Patterns = NDArray[np.uint16]
-DraftRule = Literal["same", "truncated", "aligned"]
+Order = Literal["channel", "token"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SealedForm:
-    """Layout of a chunk in the engine's planes, and the relation of draft to target values.
+class SealedFormat:
+    """The format of sealed keys and values, and the order of values within it.
 
-    ``same``: the draft reads the target's values. ``truncated``: the draft drops low bits of the
-    mantissa (scheme unary). ``aligned``: it drops low bits of the significand, aligned to the
-    largest exponent of a group (schemes exact and mx).
-
-    The form affects only size: values that do not fit it are stored beside the planes. Raises
+    In the order ``channel`` the values of one channel of a block follow each other, position by
+    position: keys have channels that are large at every position, and a group of one channel has a
+    fitting exponent. In the order ``token`` the vectors of a position follow each other as they are
+    computed, head by head, and ``keep`` is the number of values of each vector in the draft. Raises
     :class:`CassandraError` that names the field.
     """
 
-    rule: DraftRule
-    dropped: int = 0  # dropped low bits
-    midpoint: bool = False  # value of the highest dropped bit
-    by_token: bool = False  # groups run over a position's dimensions, not a channel
-    group: int = 32  # values per group
+    format: Format = dataclasses.field(default_factory=Format)  # its segment is not used
+    block: int = 32  # positions in a block, in the order channel a multiple of the format's group
+    prune: float = 0.0  # smallest fraction of each position that the draft reads as 0
+    order: Order = "channel"  # order of values within a block
+    keep: int | None = None  # largest values of each vector (order token); None: all
+    whole: bool = False  # the draft reads verification data, too: it sees what the target sees
 
     def __post_init__(self) -> None:
-        if self.rule not in get_args(DraftRule):
-            raise CassandraError(f"rule must be same, truncated or aligned, not {self.rule!r}")
-        if not 0 <= self.dropped <= 7:
-            raise CassandraError(f"dropped must be from 0 to 7, not {self.dropped}")
-        if not GROUP_MIN <= self.group <= CHUNK or self.group & (self.group - 1):
+        check_prune(self.prune)
+        if self.order not in get_args(Order):
+            raise CassandraError(f"order must be channel or token, not {self.order!r}")
+        unit = 1 if self.by_token else self.format.group
+        if self.block < 1 or self.block % unit:
             raise CassandraError(
-                f"group must be a power of two from {GROUP_MIN} to {CHUNK}, not {self.group}"
+                f"block must be a multiple of {unit} (the group), not {self.block}"
+            )
+        self._check_keep()
+
+    def _check_keep(self) -> None:
+        if self.keep is None:
+            return
+        if self.keep < 0:
+            raise CassandraError(f"keep must be at least 0, not {self.keep}")
+        if not self.by_token:
+            raise CassandraError(
+                f"keep must be left out in the order {self.order}: a vector is not in one piece"
+            )
+        if self.prune:
+            raise CassandraError(f"prune must be 0 beside keep, not {self.prune}")
+
+    @property
+    def lossless(self) -> bool:
+        """True if the target reads the model's own keys and values, bit for bit."""
+        return self.format.scheme != "mx"
+
+    @property
+    def by_token(self) -> bool:
+        """True in the order ``token``."""
+        return self.order == "token"
+
+    # --- in the engine ---------------------------------------------------------------------------
+
+    @property
+    def plane_group(self) -> int:
+        """Return the number of values that share an exponent in the engine's planes."""
+        if self.format.scheme == "unary":  # has no groups: small ones fit heads of any size
+            return GROUP_MIN if self.by_token else 32
+        return self.format.group
+
+    def check_engine(self, head_size: int) -> None:
+        """Raise :class:`CassandraError` for what the engine cannot hold, with heads of a size."""
+        if not self.lossless:
+            raise CassandraError(
+                "the scheme of keys and values must be unary or exact with the native backend,"
+                f" not {self.format.scheme}, which rounds what the target reads"
+            )
+        if CHUNK % self.block:
+            raise CassandraError(
+                f"block must divide {CHUNK} (positions of a native chunk), not {self.block}"
+            )
+        group = self.plane_group
+        if not GROUP_MIN <= group <= CHUNK:
+            raise CassandraError(
+                f"group must be a power of two from {GROUP_MIN} to {CHUNK}, not {group}"
+            )
+        grouped = self.format.scheme == "exact" and not self.whole
+        if grouped and self.by_token and head_size % group:
+            raise CassandraError(
+                f"group must divide the head size {head_size} in the order token, not {group}"
             )
 
-    def check_size(self, head_size: int) -> None:
-        """Raise unless groups that share an exponent fit the model's head size."""
-        if self.rule == "aligned" and self.by_token and head_size % self.group:
-            raise CassandraError(
-                f"group must divide the head size {head_size} in the order token, not {self.group}"
-            )
-
-    def structure(self) -> SealedFormStructure:
-        """Return the form as a C structure."""
-        rule = get_args(DraftRule).index(self.rule)
-        return SealedFormStructure(
-            rule, self.dropped, int(self.midpoint), int(self.by_token), self.group
+    def structure(self, heads: int, head_size: int) -> SealedFormatStructure:
+        """Return the format as a C structure, for a model with these heads."""
+        compared = heads if self.prune else 1
+        values = compared * head_size
+        kept = values - round(self.prune * values)
+        return SealedFormatStructure(
+            codec_params(self.format),
+            by_token=int(self.by_token),
+            whole=int(self.whole),
+            group=self.plane_group,
+            compared=compared,
+            keep=kept if self.keep is None else min(self.keep, kept),
         )
 
     def read_bits(self, *, draft: bool) -> float:
         """Return the bits per value that a pass reads, without masks and unusual values."""
-        low = 4 * (not draft or self.rule == "same" or self.dropped < 4)
-        return 8 + low + 8 / self.group
+        low = 4 * (not draft or self.whole or self.format.truncated < 4)
+        return 8 + low + 8 / self.plane_group
 
 
-class SealedFormStructure(CheckedStructure):
-    """``SealedForm`` of sealed.h."""
+class SealedFormatStructure(CheckedStructure):
+    """``SealedFormat`` of sealer.h."""
 
-    _fields_ = tuple(
-        (name, c_int32) for name in ("rule", "dropped", "midpoint", "by_token", "group")
+    _fields_ = (
+        ("params", Params),
+        *((name, c_int32) for name in ("by_token", "whole", "group", "compared", "keep")),
     )
-
-
-class ChunkSealer(Protocol):
-    """Pack chunks of keys or values."""
-
-    @property
-    def form(self) -> SealedForm:
-        """Layout of the values returned by :meth:`seal`."""
-
-    def seal(self, patterns: Patterns) -> tuple[Patterns, Patterns]:
-        """Return the target's and the draft's values of uint16 [layers, CHUNK, heads, head size].
-
-        The target's values are the patterns themselves.
-        """

@@ -24,7 +24,6 @@ from cassandra_spec.drafting import (
     Settings,
     check_room,
 )
-from cassandra_spec.drafting.proposal import ROOT
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.native.arrays import int32, pointer
 from cassandra_spec.native.build import NativeError
@@ -36,7 +35,7 @@ from cassandra_spec.native.engine_binding import (
     pass_rows,
     table_orders,
 )
-from cassandra_spec.native.key_values import ChunkSealer
+from cassandra_spec.native.key_values import SealedFormat
 from cassandra_spec.native.library import isa
 from cassandra_spec.native.limits import CHUNK, MAX_GAMMA, NOT_FINITE, PROMPT_ROWS
 from cassandra_spec.native.models.config import ModelConfig
@@ -63,12 +62,12 @@ class Passes(LoadedModel):
         config: ModelConfig,
         tensors: Callable[[str], Tensor | None],
         *,
-        key_values: ChunkSealer | None = None,
+        key_values: SealedFormat | None = None,
         **options: Any,
     ) -> None:
         self.planning = Planning(self._machine)
         if key_values is not None:
-            key_values.form.check_size(config.head_size)  # checked before weights are read
+            key_values.check_engine(config.head_size)  # checked before weights are read
         super().__init__(config, tensors, **options)
         self.use_key_values(key_values)
         self._free_slots = list(range(self.slots, 0, -1))  # the next one last
@@ -100,7 +99,6 @@ class Passes(LoadedModel):
         if not 0 <= last <= len(ids):
             raise CassandraError(f"last must be from 0 to {len(ids)}, not {last}")
         logits = np.empty((last, self.config.vocabulary), np.float32)
-        self._seal_chunks(0, position)
         status = self._library.cassandra_engine_forward(
             self._open(),
             pointer("tokens", ids, np.int32, len(ids)),
@@ -137,9 +135,6 @@ class Passes(LoadedModel):
         last = int32("last", len(rows) if last is None else last, 0, len(rows))
         best = np.empty(last, np.int32)
         logits = np.empty((int32("drawn", drawn, 0, last), vocabulary), np.float32)
-        for row in rows:
-            if row.parent == ROOT:
-                self._seal_chunks(row.slot, row.position)
         status = self._library.cassandra_engine_run_rows(
             self._open(),
             pointer("rows", checked, np.int32, len(rows), len(Row._fields)),
@@ -174,37 +169,6 @@ class Passes(LoadedModel):
         if source != destination:
             handle = self._open()
             self._library.cassandra_engine_copy_positions(handle, source, destination, count)
-
-    def read_chunk(self, slot: int, chunk: int, *, draft: bool = False) -> NDArray[np.uint16]:
-        """Return the keys and values of a chunk of positions, as target or draft read them.
-
-        BF16 patterns [keys and values, layers, CHUNK, heads, head size]; zeros for positions that
-        were never written.
-        """
-        int32("slot", slot, 0, self.slots)
-        int32("chunk", chunk, 0, (self.context - 1) // CHUNK)
-        patterns = np.empty(self._chunk_shape, np.uint16)
-        place = pointer("patterns", patterns, np.uint16, *patterns.shape, writable=True)
-        read = self._library.cassandra_engine_read_chunk
-        self._require_made(bool(read(self._open(), slot, chunk, int(draft), place)))
-        return patterns
-
-    @property
-    def _chunk_shape(self) -> tuple[int, ...]:
-        config = self.config
-        return 2, config.layers, CHUNK, config.kv_heads, config.head_size
-
-    def _seal_chunks(self, slot: int, position: int) -> None:
-        """Seal the complete chunks before the position at which a pass begins."""
-        if self._sealer is None:
-            return
-        handle, shape = self._open(), self._chunk_shape
-        while (chunk := self._library.cassandra_engine_unsealed(handle, slot, position)) >= 0:
-            sealed = [self._sealer.seal(each) for each in self.read_chunk(slot, chunk)]
-            read = [np.stack(each) for each in zip(*sealed, strict=True)]
-            places = (pointer("values", each, np.uint16, *shape) for each in read)
-            done = self._library.cassandra_engine_seal(handle, slot, chunk, *places)
-            self._require_made(bool(done))
 
     @property
     def free_slots(self) -> int:
@@ -251,8 +215,6 @@ class Passes(LoadedModel):
 
         Raises :class:`CassandraError` if logits are not finite.
         """
-        for each in requests:
-            self._seal_chunks(each.slot, each.position)
         times, handle = RoundTimes(), self._open()
         status = self._library.cassandra_engine_round(
             handle, requests, len(requests), stage, results, ctypes.byref(times)
@@ -278,7 +240,7 @@ class Passes(LoadedModel):
     ) -> KeyValueCounters:
         """Return the KV cache bytes that the passes of a round read."""
         passes = outcome.proposal.passes
-        sealed = position // CHUNK * CHUNK if self._sealer else 0
+        sealed = position // CHUNK * CHUNK if self._sealed else 0
         whole = [[(0, position + place + 1)] for place in range(tokens)]
         stops = (position + each.start + each.rows for each in passes)
         return KeyValueCounters(
@@ -312,7 +274,7 @@ class Passes(LoadedModel):
                 for begin, end in runs
             )
 
-        bits = self._sealer.form.read_bits(draft=draft) if self._sealer else 16
+        bits = self._sealed.read_bits(draft=draft) if self._sealed else 16
         values = 2 * config.kv_heads * config.head_size
         return round(values * (bits * seen(0, sealed) + 16 * seen(sealed, stop)) / 8)
 
@@ -345,13 +307,15 @@ class Passes(LoadedModel):
         self._require_made(bool(done))
         self.table = table  # keeps its arrays alive
 
-    def use_key_values(self, sealer: ChunkSealer | None) -> None:
-        """Set the sealing of later chunks, or None to stop; sealed chunks stay unchanged."""
-        if sealer is not None:
-            sealer.form.check_size(self.config.head_size)
-            form = sealer.form.structure()
-            self._library.cassandra_engine_set_sealed_form(self._open(), form)
-        self._sealer = sealer
+    def use_key_values(self, format: SealedFormat | None) -> None:
+        """Set the format of chunks sealed later, or None to stop; sealed ones stay unchanged."""
+        config, structure = self.config, None
+        if format is not None:
+            format.check_engine(config.head_size)
+            structure = format.structure(config.kv_heads, config.head_size)
+        done = self._library.cassandra_engine_set_sealed_format(self._open(), structure)
+        self._require_made(bool(done))
+        self._sealed = format
 
     def take_product_seconds(self) -> float:
         """Return the seconds that the first thread spent in matrix products since the last call.
@@ -365,9 +329,8 @@ class Passes(LoadedModel):
         """Return what the times of passes depend on; nothing if they are not worth keeping."""
         if not self.digest or self.streamed():
             return []
-        sealed = self._sealer and self._sealer.form
         library = Path(self._library._name).parent.name
-        return [library, isa(), self.threads, self.digest, self.forms["target"], sealed]
+        return [library, isa(), self.threads, self.digest, self.forms["target"], self._sealed]
 
     def close(self) -> None:
         """Save hints, stop the threads and free the memory; the engine is unusable afterwards."""

@@ -12,17 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.golden.selection import check_prune
 
 _MAGNITUDE = np.uint16(0x7FFF)
 _INFINITY = 0x7F80
 _IMPORTANCE_BITS = 63
-
-
-def check_prune(prune: float) -> None:
-    """Hold a fraction of pruned values to its range, 0 <= prune < 1."""
-    number = isinstance(prune, int | float) and not isinstance(prune, bool)
-    if not number or not 0 <= prune < 1:
-        raise CassandraError(f"prune must be a fraction from 0 to below 1, not {prune!r}")
 
 
 def kept_by_magnitude(rows: NDArray[np.uint16], prune: float) -> NDArray[np.bool_]:

@@ -33,8 +33,8 @@ from typing import Any, Literal, get_args
 from cassandra_spec.golden.errors import CassandraError, FileError
 from cassandra_spec.golden.format import Format
 from cassandra_spec.golden.model_types import EMBEDDING, HEAD
+from cassandra_spec.golden.selection import check_prune
 from cassandra_spec.model.output import write_file
-from cassandra_spec.model.packing.masks import check_prune
 from cassandra_spec.model.weights.sources import Source, Tensor
 
 PruneScores = Literal["wanda", "magnitude"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,70 +21,35 @@ from cassandra_spec.golden import (
     keep_largest,
 )
 from cassandra_spec.golden.packed import Values
-from cassandra_spec.model.packing.masks import check_prune, kept_by_magnitude
+from cassandra_spec.model.packing.masks import kept_by_magnitude
 from cassandra_spec.model.packing.statistics import exponent_counts, frequent_exponents
+from cassandra_spec.native.key_values import Order, SealedFormat
 
 LAG = 8
 """Lag of a rounded target by default; a round can have as many nodes."""
-
-Order = Literal["channel", "token"]
 
 _SEGMENT_MAX = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class KeyValueFormat:
-    """The format and layout of sealed keys and values.
+class KeyValueFormat(SealedFormat):
+    """The format and layout of sealed keys and values in torch.
 
-    In the order ``channel`` the values of one channel of a block follow each other, position by
-    position: keys have channels that are large at every position, and a group of one channel has a
-    fitting exponent. In the order ``token`` the vectors of a position follow each other as they are
-    computed, head by head, and ``keep`` is the number of values of each vector in the draft. Raises
+    :class:`~cassandra_spec.native.key_values.SealedFormat` documents the other fields. Raises
     :class:`CassandraError` that names the field.
     """
 
-    format: Format = dataclasses.field(default_factory=Format)  # its segment is not used
-    block: int = 32  # positions in a block, in the order channel a multiple of the format's group
     segment: int = _SEGMENT_MAX  # most values in a segment: the heads that go into one
     lag: int | None = None  # positions after a block that do not see it sealed; None: as needed
-    prune: float = 0.0  # smallest fraction of each position that the draft reads as 0
-    order: Order = "channel"  # order of values within a block
-    keep: int | None = None  # largest values of each vector (order token); None: all
-    whole: bool = False  # the draft reads verification data, too: it sees what the target sees
 
     def __post_init__(self) -> None:
-        check_prune(self.prune)
-        if self.order not in get_args(Order):
-            raise CassandraError(f"order must be channel or token, not {self.order!r}")
+        super().__post_init__()
         if not 1 <= self.segment <= _SEGMENT_MAX:
             raise CassandraError(f"segment must be 1 to {_SEGMENT_MAX}, not {self.segment}")
-        unit = 1 if self.order == "token" else self.format.group
-        if self.block < 1 or self.block % unit:
-            raise CassandraError(
-                f"block must be a multiple of {unit} (the group), not {self.block}"
-            )
-        self._check_keep()
         lag = (0 if self.lossless else LAG) if self.lag is None else self.lag
         object.__setattr__(self, "lag", lag)
         if lag < 0:
             raise CassandraError(f"lag must be at least 0, not {self.lag}")
-
-    def _check_keep(self) -> None:
-        if self.keep is None:
-            return
-        if self.keep < 0:
-            raise CassandraError(f"keep must be at least 0, not {self.keep}")
-        if self.order != "token":
-            raise CassandraError(
-                f"keep must be left out in the order {self.order}: a vector is not in one piece"
-            )
-        if self.prune:
-            raise CassandraError(f"prune must be 0 beside keep, not {self.prune}")
-
-    @property
-    def lossless(self) -> bool:
-        """True if the target reads the model's own keys and values, bit for bit."""
-        return self.format.scheme != "mx"
 
     def check_nodes(self, nodes: int) -> None:
         """Refuse rounds in which a query may see a block sealed that its own pass computes."""

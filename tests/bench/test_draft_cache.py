@@ -10,8 +10,6 @@ from cassandra_spec.bench.draft_cache import (
     readings,
 )
 from cassandra_spec.drafting import DraftCache
-from cassandra_spec.model.speculative.chunks import FormatSealer
-from cassandra_spec.native.codec import NativeCodec
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.passes import WHOLE_CACHE
 from tests.native.test_key_values import make, tokens
@@ -43,9 +41,7 @@ def test_every_reading_is_counted_as_by_an_engine_of_its_own() -> None:
         assert found == _agreements(engine, prompt, views, TOKENS)  # nothing is left over
     assert list(found) == views
     for view in views:
-        kv = view.format
-        sealer = None if kv is None else FormatSealer(kv=kv, codec=NativeCodec())
-        with make(sealer, head_dim=64, context=512) as alone:
+        with make(view.format, head_dim=64, context=512) as alone:
             assert found[view] == agreed(alone, prompt, view.cache), view.name
 
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, get_args
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from cassandra_spec import native
 from cassandra_spec.drafting import Counters, DraftKind, Settings
-from cassandra_spec.golden import CassandraError, Encoder, Format, GoldenCodec, GoldenEncoder
-from cassandra_spec.golden.format import SCHEMES, Scheme
+from cassandra_spec.golden import CassandraError, Format, GoldenCodec
+from cassandra_spec.golden.format import Fill, Scheme
 from cassandra_spec.model.speculative import KeyValueFormat
-from cassandra_spec.model.speculative.chunks import FormatSealer
 from cassandra_spec.model.speculative.sealing import Sealer
-from cassandra_spec.native.codec import NativeCodec
+from cassandra_spec.native.arrays import pointer
 from cassandra_spec.native.engine import Engine
-from cassandra_spec.native.key_values import ChunkSealer, SealedForm
+from cassandra_spec.native.engine_binding import Row
+from cassandra_spec.native.key_values import Order, SealedFormat
 from cassandra_spec.native.library import available_isas
 from cassandra_spec.native.limits import CHUNK
 from tests.native.models import packed, small
@@ -29,7 +31,7 @@ Patterns = NDArray[np.uint16]
 
 
 def key_values(scheme: Scheme = "exact", **options: Any) -> KeyValueFormat:
-    names = ("truncated", "fill", "group", "significand")
+    names = ("truncated", "fill", "group", "codebook")
     chosen = {name: options.pop(name) for name in names if name in options}
     return KeyValueFormat(format=Format(scheme=scheme, **{"fill": "midpoint", **chosen}), **options)
 
@@ -37,41 +39,68 @@ def key_values(scheme: Scheme = "exact", **options: Any) -> KeyValueFormat:
 FORMATS = [
     key_values(scheme, order=order, keep=keep, truncated=truncated, fill=fill)
     for scheme, (order, keep), (truncated, fill) in itertools.product(
-        SCHEMES,
+        ("unary", "exact"),
         (("channel", None), ("token", None), ("token", 20)),
         ((4, "midpoint"), (2, "zero"), (6, "midpoint"), (0, "zero")),
     )
 ] + [
     key_values("exact", group=16, block=64),
-    key_values("exact", group=64, block=128),
-    key_values("mx", significand=7),
+    key_values("exact", group=64, block=128, segment=1 << 13),
+    key_values("unary", order="token", block=1),
     key_values("exact", prune=0.25),
+    key_values("unary", order="token", prune=0.5),
+    key_values("unary", order="token", keep=0),
     key_values("unary", whole=True),
     key_values("exact", order="token", group=16, whole=True),
 ]
 
 
-class Given:
-    """A sealer that gives the patterns that a test wants, and keeps what it has given."""
-
-    def __init__(self, sealer: FormatSealer, patterns: Sequence[Patterns] = ()) -> None:
-        self.form, self._sealer = sealer.form, sealer
-        self._patterns = iter(patterns)
-        self.given: list[tuple[Patterns, Patterns]] = []
-
-    def seal(self, patterns: Patterns) -> tuple[Patterns, Patterns]:
-        self.given.append(self._sealer.seal(next(self._patterns, patterns)))
-        return self.given[-1]
-
-
-def make(sealer: ChunkSealer | None = None, **options: Any) -> Engine:
-    changes = {name: options.pop(name) for name in ("head_dim",) if name in options}
+def make(kv: SealedFormat | None = None, **options: Any) -> Engine:
+    names = ("head_dim", "num_key_value_heads", "num_hidden_layers")
+    changes = {name: options.pop(name) for name in names if name in options}
     config, tensors = small("llama", max_position_embeddings=1024, **changes)
-    return Engine.from_tensors(config, packed(tensors), pin=False, key_values=sealer, **options)
+    return Engine.from_tensors(config, packed(tensors), pin=False, key_values=kv, **options)
 
 
 def tokens(count: int, seed: int = 1) -> list[int]:
     return np.random.default_rng(seed).integers(0, VOCABULARY, count).tolist()
+
+
+def shape_of(engine: Engine) -> tuple[int, ...]:
+    """Return the shape of a chunk: keys and values, layers, positions, heads, head size."""
+    config = engine.config
+    return 2, config.layers, CHUNK, config.kv_heads, config.head_size
+
+
+def read_chunk(engine: Engine, slot: int, chunk: int, *, draft: bool = False) -> Patterns:
+    """Return a chunk as the target or a draft reads it."""
+    patterns = np.empty(shape_of(engine), np.uint16)
+    place = pointer("patterns", patterns, np.uint16, *patterns.shape, writable=True)
+    read = engine._library.cassandra_engine_read_chunk
+    assert read(engine._open(), slot, chunk, int(draft), place)
+    return patterns
+
+
+def write_chunk(engine: Engine, slot: int, chunk: int, patterns: Patterns) -> None:
+    """Write a chunk in BF16."""
+    place = pointer("patterns", patterns, np.uint16, *shape_of(engine))
+    engine._library.cassandra_engine_write_chunk(engine._open(), slot, chunk, place)
+
+
+def draft_of(kv: KeyValueFormat, patterns: Patterns) -> Patterns:
+    """Return what golden's codec decodes for a draft of a chunk, its keys and values each alone."""
+    read = [Sealer(kv, GoldenCodec()).read_back(each) for each in patterns]
+    assert all((target == each).all() for (_, target, _), each in zip(read, patterns, strict=True))
+    return np.stack([draft for *_, draft in read])
+
+
+def require_sealed(engine: Engine, kv: KeyValueFormat, patterns: Patterns, slot: int = 0) -> None:
+    """Seal patterns, and hold to golden what target and draft read of them."""
+    write_chunk(engine, slot, 0, patterns)
+    engine.use_key_values(kv)
+    engine.run_rows([Row(slot, CHUNK, 1)], last=0)
+    assert (read_chunk(engine, slot, 0) == patterns).all()
+    assert (read_chunk(engine, slot, 0, draft=True) == draft_of(kv, patterns)).all()
 
 
 def any_patterns(rng: np.random.Generator, shape: tuple[int, ...]) -> Patterns:
@@ -85,67 +114,111 @@ def any_patterns(rng: np.random.Generator, shape: tuple[int, ...]) -> Patterns:
     return found
 
 
-@pytest.mark.filterwarnings("ignore:.* keys or values were not finite:RuntimeWarning")
 @pytest.mark.parametrize("kv", FORMATS, ids=lambda kv: f"{kv.format.scheme}-{kv.order}")
 def test_target_and_draft_read_the_values_of_the_format(kv: KeyValueFormat) -> None:
-    codec = GoldenCodec()
-    rng = np.random.default_rng(5)
-    with make(context=256, head_dim=64) as plain:
-        shape = plain.read_chunk(0, 0).shape
-    patterns = [any_patterns(rng, shape[1:]) for _ in range(2)]
-    given = Given(FormatSealer(kv=kv, codec=codec), patterns)
-    with make(given, context=256, threads=2, head_dim=64) as engine:
-        engine.forward(tokens(CHUNK + 1), last=0)
-        engine.forward([1], CHUNK + 1, last=0)  # seals the first chunk
-        encoder: Encoder | None = None if kv.prune else GoldenEncoder()
-        read = [Sealer(kv, codec, encoder).read_back(each)[1:] for each in patterns]
-        targets, drafts = map(np.stack, zip(*read, strict=True))
-        assert not kv.lossless or (targets == np.stack(patterns)).all()
+    with make(kv, context=256, threads=2, head_dim=64) as engine:
+        patterns = any_patterns(np.random.default_rng(5), shape_of(engine))
+        draft = draft_of(kv, patterns)
         for isa in (*available_isas(), None):  # the last one puts things back
             native.set_isa(isa)
-            assert (engine.read_chunk(0, 0) == targets).all(), isa
-            assert (engine.read_chunk(0, 0, draft=True) == drafts).all(), isa
+            write_chunk(engine, 0, 0, patterns)
+            assert (read_chunk(engine, 0, 0, draft=True) == patterns).all(), isa  # not sealed
+            engine.forward([1], CHUNK, last=0)
+            assert (read_chunk(engine, 0, 0) == patterns).all(), isa
+            assert (read_chunk(engine, 0, 0, draft=True) == draft).all(), isa
 
 
-@pytest.mark.parametrize("size", [16, 40, 80])
-@pytest.mark.parametrize("order", ["channel", "token"])
-def test_heads_of_any_size_are_sealed(size: int, order: str) -> None:
-    kv = key_values("unary" if order == "token" else "exact", order=order)
-    given = Given(FormatSealer(kv=kv, codec=NativeCodec()))
-    with make(given, context=256, head_dim=size) as engine:
-        engine.forward(tokens(CHUNK), last=0)
-        before = engine.read_chunk(0, 0)
-        engine.forward([1], CHUNK, last=0)
-        assert (engine.read_chunk(0, 0) == before).all()
-        drafts = np.stack([draft for _, draft in given.given])
-        assert (engine.read_chunk(0, 0, draft=True) == drafts).all()
+SIZES, ORDERS = (16, 40, 64), get_args(Order)
 
 
-class Twice:
-    """A sealer whose target reads the draft values, too."""
+@pytest.fixture(scope="module")
+def engines() -> Iterator[dict[int, Engine]]:
+    """Yield engines by the size of their heads, with more threads than layers."""
+    made = {
+        size: make(context=256, threads=3, head_dim=size, num_key_value_heads=3) for size in SIZES
+    }
+    yield made
+    for each in made.values():
+        each.close()
 
-    def __init__(self, sealer: FormatSealer) -> None:
-        self.form = SealedForm(rule="same", by_token=sealer.form.by_token, group=16)
-        self._sealer = sealer
 
-    def seal(self, patterns: Patterns) -> tuple[Patterns, Patterns]:
-        _, draft = self._sealer.seal(patterns)
-        return draft, draft
+@st.composite
+def formats(draw: st.DrawFn, size: int) -> KeyValueFormat:
+    scheme, order = draw(st.sampled_from(["unary", "exact"])), draw(st.sampled_from(ORDERS))
+    whole, groups = draw(st.booleans()), [16, 32, 64, CHUNK]
+    if order == "token" and scheme == "exact" and not whole:  # a group lies within a head
+        groups = [each for each in groups if size % each == 0]
+        order = order if groups else "channel"
+    by_token, group = order == "token", draw(st.sampled_from(groups or [16]))
+    blocks = [each for each in (16, 32, 64, CHUNK) if each % group == 0 or by_token]
+    format = Format(
+        scheme=scheme,
+        truncated=draw(st.integers(0, 7)),
+        fill=draw(st.sampled_from(get_args(Fill))),
+        group=group,
+        beat=draw(st.sampled_from([8, 16])),
+        codebook=draw(st.sampled_from([16, 32])),
+    )
+    keep = draw(st.none() | st.integers(0, size + 1)) if by_token else None
+    return KeyValueFormat(
+        format=format,
+        block=draw(st.sampled_from(blocks)),
+        order=order,
+        keep=keep,
+        prune=draw(st.integers(0, 255)) / 256 if keep is None else 0.0,
+        whole=whole,
+    )
+
+
+PATTERN = st.integers(0, 0xFFFF) | st.sampled_from([0, 0x8000, 1, 0x7F, 0x80, 0x7F80, 0xFFC0])
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_chunks_of_few_different_values_are_sealed(
+    data: st.DataObject, engines: dict[int, Engine]
+) -> None:
+    """Values that are equal, zero, subnormal, infinite or NaN, and exponents that tie."""
+    engine = engines[data.draw(st.sampled_from(SIZES))]
+    kv = data.draw(formats(engine.config.head_size))
+    values = np.array(data.draw(st.lists(PATTERN, min_size=1, max_size=40)), np.uint16)
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    require_sealed(engine, kv, rng.choice(values, shape_of(engine)), data.draw(st.integers(0, 1)))
+
+
+def test_every_chunk_of_a_slot_before_a_row_is_sealed() -> None:
+    kv = key_values("unary", order="token", keep=20)
+    rng = np.random.default_rng(6)
+    with make(kv, context=512, slots=2) as engine:
+        written = {
+            (slot, chunk): any_patterns(rng, shape_of(engine)) << np.uint16(chunk)
+            for slot in (1, 2)
+            for chunk in range(3)
+        }
+        for place, patterns in written.items():
+            write_chunk(engine, *place, patterns)
+        engine.run_rows([Row(1, 2 * CHUNK, 1), Row(2, 2 * CHUNK - 1, 1)], last=0)
+        for place in ((1, 0), (1, 1), (2, 0)):  # each chunk has a codebook of its own
+            draft = draft_of(kv, written[place])
+            assert (read_chunk(engine, *place, draft=True) == draft).all(), place
+            assert (read_chunk(engine, *place) == written[place]).all(), place
+        rest = read_chunk(engine, 2, 1, draft=True)
+        assert (rest[:, :, :-1] == written[2, 1][:, :, :-1]).all()
 
 
 @pytest.mark.parametrize("scheme", ["exact", "unary"])
 def test_passes_compute_with_the_values_that_they_read(scheme: Scheme, every_isa: str) -> None:
-    sealer = FormatSealer(kv=key_values(scheme, truncated=5), codec=NativeCodec())
+    kv = key_values(scheme, truncated=5)
     prompt, rest = tokens(3 * CHUNK + 9), tokens(4, seed=2)
-    with make(context=512) as plain, make(sealer, context=512, threads=2) as sealed:
+    with make(context=512) as plain, make(kv, context=512, threads=2) as sealed:
         assert (plain.forward(prompt, last=1) == sealed.forward(prompt, last=1)).all()
         at = len(prompt)
         whole = plain.forward(rest, at)
         assert (whole == sealed.forward(rest, at)).all()
         drafts = sealed.forward(rest, at, draft=True)
-        with make(Twice(sealer), context=512) as other:
-            other.forward(prompt, last=0)
-            assert (other.forward(rest, at, draft=True) == drafts).all()
+        for chunk in range(3):
+            write_chunk(plain, 0, chunk, read_chunk(sealed, 0, chunk, draft=True))
+        assert (plain.forward(rest, at, draft=True) == drafts).all()
     assert not (drafts == whole).all()
 
 
@@ -167,8 +240,7 @@ def _reply(engine: Engine, draft: DraftKind, count: int = 150) -> list[int]:
 def test_replies_are_those_of_bf16(
     kv: KeyValueFormat, draft: DraftKind, replies: dict[str, list[int]]
 ) -> None:
-    sealer = FormatSealer(kv=kv, codec=NativeCodec())
-    with make(sealer, context=640, threads=2) as engine:
+    with make(kv, context=640, threads=2) as engine:
         assert _reply(engine, draft) == replies[draft] == replies["none"]
         assert _reply(engine, draft, 20) == replies[draft][:20]  # behind what the first has sealed
 
@@ -188,14 +260,13 @@ def test_sequences_side_by_side_share_sealed_prefixes() -> None:
                         slots[each.slot].append(each.token)
                 yield from slots.values()
 
-    sealer = FormatSealer(kv=key_values("exact"), codec=NativeCodec())
-    with make(slots=4, context=512) as plain, make(sealer, slots=4, context=512) as sealed:
+    exact = key_values("exact")
+    with make(slots=4, context=512) as plain, make(exact, slots=4, context=512) as sealed:
         assert list(run(sealed)) == list(run(plain))
 
 
 def test_sealed_chunks_take_less_memory_and_copies_share_it() -> None:
-    sealer = FormatSealer(kv=key_values("exact"), codec=NativeCodec())
-    with make(context=1024) as plain, make(sealer, context=1024) as engine:
+    with make(context=1024) as plain, make(key_values("exact"), context=1024) as engine:
         for each in (plain, engine):
             each.forward(tokens(6 * CHUNK), last=0)
             each.forward([1], 6 * CHUNK, last=0)
@@ -211,16 +282,20 @@ def test_sealed_chunks_take_less_memory_and_copies_share_it() -> None:
         assert engine.memory()["cache"] > held + chunk
 
 
-def test_what_an_engine_cannot_hold_is_refused() -> None:
-    codec = NativeCodec()
-    with pytest.raises(CassandraError, match=r"block must divide 128 .*, not 96"):
-        FormatSealer(kv=key_values("exact", block=96), codec=codec)
-    narrow = KeyValueFormat(format=Format(scheme="exact", beat=8, group=8))
-    with pytest.raises(CassandraError, match="group must be a power of two from 16 to 128, not 8"):
-        FormatSealer(kv=narrow, codec=codec)
-    sealer = FormatSealer(kv=key_values("exact", order="token"), codec=codec)
-    with pytest.raises(CassandraError, match="group must divide the head size 40"):
-        make(sealer, head_dim=40)
-    for rule, dropped in (("shared", 0), ("aligned", 8)):
-        with pytest.raises(CassandraError, match=r"(rule|dropped) must be"):
-            SealedForm(rule=rule, dropped=dropped)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("kv", "line"),
+    [
+        (key_values("exact", block=96), r"block must divide 128 .*, not 96"),
+        (
+            KeyValueFormat(format=Format(scheme="exact", beat=8, group=8)),
+            "group must be a power of two from 16 to 128, not 8",
+        ),
+        (key_values("exact", order="token"), "group must divide the head size 40 .*, not 32"),
+        (key_values("mx"), "the scheme of keys and values must be unary or exact .*, not mx"),
+    ],
+)
+def test_what_an_engine_cannot_hold_is_refused(kv: KeyValueFormat, line: str) -> None:
+    with pytest.raises(CassandraError, match=line):
+        make(kv, head_dim=40)
+    with make(head_dim=40) as engine, pytest.raises(CassandraError, match=line):
+        engine.use_key_values(kv)

@@ -20,7 +20,7 @@ HEADERS = ("codec/codec.h", "engine/engine.h", "stream/source.h")
 CPP_NAMES = {
     "Params": "codec::Params",
     "Figures": "stream::Figures",
-    "SealedFormStructure": "SealedForm",
+    "SealedFormatStructure": "SealedFormat",
 }
 MEMBERS = {"sinks": "range.sinks", "start": "range.start"}
 """Members of a member, which the mirror has as fields of its own."""

@@ -71,11 +71,11 @@ void KeyValues::copy(int from, int to, int count) {
         if (sealed_[place(to, chunk)])
             release(to, chunk);
         else
-            write_chunk(to, chunk, numbers(from, chunk));
+            copy_chunk(to, chunk, numbers(from, chunk));
     }
 }
 
-void KeyValues::write_chunk(int slot, int chunk, const uint16_t* from) {
+void KeyValues::copy_chunk(int slot, int chunk, const uint16_t* from) {
     std::copy_n(from, chunk_size(), numbers(slot, chunk));
     written_[place(slot, chunk)] = 1;
 }
@@ -93,56 +93,34 @@ int KeyValues::unsealed(int slot, int position) const {
     return -1;
 }
 
+// Visit the values of a head in a chunk, and their places in the layout of read().
+template <class Visit>
+void KeyValues::each_value(const ChunkCache& chunk, int layer, int head, Visit visit) const {
+    for (bool keys : {true, false}) {
+        size_t row = (((keys ? 0 : layers_) + layer) * static_cast<size_t>(CHUNK) * heads_ + head);
+        for (int at = 0; at < CHUNK; ++at, row += heads_)
+            for (int d = 0; d < size_; ++d) visit(*chunk.number(keys, at, d), row * size_ + d);
+    }
+}
+
 void KeyValues::read(int slot, int chunk, bool draft, uint16_t* out) const {
     const SealedChunk* sealed = this->sealed(slot, chunk * CHUNK);
     std::vector<uint16_t> room(ChunkCache::size(CHUNK, padded_));
     const ChunkCache opened = {room.data(), room.data() + room.size() / 2, padded_};
-    const auto numbers = [&](bool keys, int layer, int head) {
-        return out + ((keys ? 0 : layers_) + layer) * static_cast<size_t>(CHUNK) * heads_ * size_ +
-               static_cast<size_t>(head) * size_;
-    };
     for (int layer = 0; layer < layers_; ++layer)
         for (int head = 0; head < heads_; ++head) {
             if (sealed) open_chunk(*sealed, layer, head, draft, 0, CHUNK, opened);
             const ChunkCache from = sealed ? opened : this->chunk(slot, layer, head, chunk * CHUNK);
-            for (bool keys : {true, false}) {
-                uint16_t* to = numbers(keys, layer, head);
-                for (int at = 0; at < CHUNK; ++at, to += static_cast<size_t>(heads_) * size_)
-                    for (int d = 0; d < size_; ++d) to[d] = *from.number(keys, at, d);
-            }
+            each_value(from, layer, head, [&](uint16_t value, size_t at) { out[at] = value; });
         }
 }
 
-void KeyValues::set_form(const SealedForm& form) {
-    form_ = form;
-    for (bool keys : {false, true}) groups_[keys] = groups_of(form, keys, padded_);
-}
-
-std::unique_ptr<SealedChunk> KeyValues::new_chunk() const {
-    return std::make_unique<SealedChunk>(form_, layers_ * heads_, padded_);
-}
-
-void KeyValues::fill(SealedChunk& made, const uint16_t* target, const uint16_t* draft, int first,
-                     int last) const {
-    const size_t size = ChunkCache::size(CHUNK, padded_);
-    std::vector<uint16_t> targets(size), drafts(size);  // keys and values
-    const auto arrange = [&](const uint16_t* from, bool keys, int layer, int head, uint16_t* to) {
-        const ChunkCache chunk = {to, to + size / 2, padded_};
-        for (int at = 0; at < CHUNK; ++at) {
-            const size_t row = ((keys ? 0 : layers_) + layer) * static_cast<size_t>(CHUNK) + at;
-            const uint16_t* numbers = from + (row * heads_ + head) * size_;
-            for (int d = 0; d < size_; ++d) *chunk.number(keys, at, d) = numbers[d];
-        }
-    };
-    for (int layer = first; layer < last; ++layer)
+void KeyValues::write_chunk(int slot, int chunk, const uint16_t* from) {
+    open(slot, chunk * CHUNK, (chunk + 1) * CHUNK);
+    for (int layer = 0; layer < layers_; ++layer)
         for (int head = 0; head < heads_; ++head)
-            for (bool keys : {true, false}) {
-                arrange(target, keys, layer, head, targets.data());
-                arrange(draft, keys, layer, head, drafts.data());
-                const size_t at = keys ? 0 : size / 2;
-                made.fill(layer * heads_ + head, keys, groups_[keys], targets.data() + at,
-                          drafts.data() + at);
-            }
+            each_value(this->chunk(slot, layer, head, chunk * CHUNK), layer, head,
+                       [&](uint16_t& value, size_t at) { value = from[at]; });
 }
 
 void KeyValues::put(int slot, int chunk, std::unique_ptr<SealedChunk> made) {

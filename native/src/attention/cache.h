@@ -71,6 +71,9 @@ class KeyValues {
 
     // Return one head of the chunk that begins at a position.
     ChunkCache chunk(int slot, int layer, int head, int position) const;
+    int layers() const { return layers_; }
+    int heads() const { return heads_; }
+    int head_size() const { return size_; }
     int padded() const { return padded_; }
     // Maximum chunks of a sequence.
     int chunks() const { return chunks_; }
@@ -88,8 +91,6 @@ class KeyValues {
 
     // --- sealed chunks ---
 
-    // Set the form of sealed chunks; must be called before the first is sealed.
-    void set_form(const SealedForm& form);
     // Return the sealed chunk that contains a position, or null if it is in BF16.
     const SealedChunk* sealed(int slot, int position) const {
         return sealed_[place(slot, position / CHUNK)].get();
@@ -98,10 +99,8 @@ class KeyValues {
     int unsealed(int slot, int position) const;
     // Read BF16 [keys and values, layers, CHUNK, heads, head size] of a chunk, as target or draft.
     void read(int slot, int chunk, bool draft, uint16_t* out) const;
-    // Seal layers first..last - 1 of a chunk into `made`; arrays have the shape of read().
-    void fill(SealedChunk& made, const uint16_t* target, const uint16_t* draft, int first,
-              int last) const;
-    std::unique_ptr<SealedChunk> new_chunk() const;
+    // Write a chunk in the same layout.
+    void write_chunk(int slot, int chunk, const uint16_t* from);
     // Replace a chunk in BF16 by a sealed one.
     void put(int slot, int chunk, std::unique_ptr<SealedChunk> made);
     // Make positions first..last - 1 writable.
@@ -118,13 +117,13 @@ class KeyValues {
         return pages_.as<uint16_t>() + place(slot, chunk) * chunk_size();
     }
 
-    void write_chunk(int slot, int chunk, const uint16_t* from);
+    template <class Visit>
+    void each_value(const ChunkCache& chunk, int layer, int head, Visit visit) const;
+    void copy_chunk(int slot, int chunk, const uint16_t* from);
     void release(int slot, int chunk);
 
     int layers_, heads_, size_, padded_, chunks_;
     Pages pages_;
-    SealedForm form_{};
-    std::vector<uint32_t> groups_[2];                         // of values and of keys
     std::vector<std::shared_ptr<const SealedChunk>> sealed_;  // [slots, chunks]
     std::vector<uint8_t> written_;                            // true if a chunk is in BF16
 };

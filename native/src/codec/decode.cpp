@@ -187,15 +187,15 @@ struct PackedTensor {
     }
 };
 
-// The segments that one thread decodes, and how that ended: OK, FAILED, or the cause of the error
-// in the segment `at`.
+// The segments that one thread decodes, and how that ended: OK, or the cause of the error in the
+// segment `at`.
 struct Run {
     int64_t at, last;
-    int cause = cassandra::FAILED;
+    int cause = OK;
 
     void decode(const PackedTensor& tensor, bool target, uint16_t* out) {
         Decoder decoder(tensor.params);
-        for (cause = OK; at < last; ++at) {
+        for (; at < last; ++at) {
             cause = decoder.decode(tensor.segment(at), target, out);
             if (cause != OK) return;
             out += tensor.params.segment;
@@ -221,14 +221,10 @@ CASSANDRA_API int cassandra_decode(const cassandra::codec::Params* p, const uint
         for (int i = 0; i < threads; ++i)
             runs.push_back(
                 {first + (last - first) * i / threads, first + (last - first) * (i + 1) / threads});
-        cassandra::Pool(threads, false).run([&](int thread) {
+        cassandra::Pool(threads, false).run_guarded([&](int thread) {
             Run& own = runs[static_cast<size_t>(thread)];
-            uint16_t* const begin = out + (own.at - first) * p->segment;
-            if (!cassandra::attempt([&] { own.decode(tensor, target, begin); }))
-                own.cause = cassandra::FAILED;
+            own.decode(tensor, target, out + (own.at - first) * p->segment);
         });
-        for (const Run& run : runs)
-            if (run.cause == cassandra::FAILED) throw std::bad_alloc();
     };
     if (!cassandra::attempt(decode)) return cassandra::FAILED;
     for (const Run& run : runs) {

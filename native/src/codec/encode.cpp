@@ -1,59 +1,10 @@
 // Encode values to regions.
 #include <algorithm>
 
-#include "codec/kernels.h"
+#include "codec/encoder.h"
 #include "common/guard.h"
 
 namespace cassandra::codec {
-namespace {
-
-// Rank of each exponent, 255 for exponents that are not in the codebook.
-struct Ranks {
-    uint8_t of[256];
-    Ranks(const uint8_t* book, int size, uint8_t missing) {
-        std::fill(of, of + 256, missing);
-        for (int i = 0; i < size; ++i) of[book[i]] = static_cast<uint8_t>(i);
-    }
-};
-
-// Indices of the caller's totals: golden's stream names in the order of section 3.
-enum { BITS_MASK, BITS_EXPONENT, BITS_SIGN_HIGH, BITS_LOW, BITS_RESIDUE, BITS_CODES, BITS_PRUNED };
-
-class Encoder {
-  public:
-    Encoder(const Params& p, bool always_mask)
-        : p_(p), always_mask_(always_mask), s_(p), k_(kernels()), walks_(walks()),
-          ranks_(p.book, p.book_size, 255),
-          pruned_ranks_(p.pruned_book, p.pruned_size, static_cast<uint8_t>(p.pruned_size)) {
-        for (int e = 0; e < 256; ++e) wanted_[e] = !p.unary() || ranks_.of[e] != 255;
-        positional_.resize(p.segment + 2 * p.beat);
-        fields_.resize(2 * (p.segment + 2 * p.beat));
-    }
-
-    // Encode a segment at `spec` and `ver`, which must have room; return the sizes of the regions.
-    void encode(const uint16_t* values, const uint8_t* kept, const uint8_t* groups, int64_t count,
-                Region& spec, Region& ver, int64_t* bits, uint32_t& flags);
-
-  private:
-    void choose_kept(const uint16_t* values, const uint8_t* kept, int64_t count);
-    void choose_groups(const uint16_t* values, const uint8_t* groups, int64_t count);
-    void make_blocks(const uint16_t* values, int64_t count);
-    void make_stored(const uint16_t* values, int64_t count);
-    void make_coded(const uint16_t* values, int64_t count, int64_t* bits);
-    int64_t make_codes(const uint16_t* values, int64_t count);
-    void complete(Region& region) const;
-    const uint8_t* mask() { return has_mask_ ? s_.mask.data() : nullptr; }
-
-    const Params& p_;
-    const bool always_mask_;
-    Streams s_;
-    const Kernels& k_;
-    const Walks& walks_;
-    const Ranks ranks_, pruned_ranks_;
-    uint8_t wanted_[256];
-    Buffer positional_, fields_;
-    bool has_mask_ = false;
-};
 
 void Encoder::choose_kept(const uint16_t* values, const uint8_t* kept, int64_t count) {
     store(s_.mask.data() + count / 8, uint64_t{0});
@@ -117,7 +68,7 @@ int64_t Encoder::make_codes(const uint16_t* values, int64_t count) {
     return k_.code(ranks, s_.kept, s_.codes.data());
 }
 
-void Encoder::make_coded(const uint16_t* values, int64_t count, int64_t* bits) {
+void Encoder::make_coded(const uint16_t* values, int64_t count) {
     complement(s_.mask.data(), count, s_.stored.data());
     const int64_t n = k_.gather_words(s_.stored.data(), count, values, fields_.data());
     uint8_t *const ranks = s_.ranks.data(), *field = s_.pruned.data();
@@ -130,7 +81,7 @@ void Encoder::make_coded(const uint16_t* values, int64_t count, int64_t* bits) {
         field += 1 + (ranks[i] == p_.pruned_size);
     }
     store(field, uint64_t{0});
-    bits[BITS_CODES] += k_.code(ranks, n, s_.pruned_codes.data());
+    bits_[BITS_CODES] += k_.code(ranks, n, s_.pruned_codes.data());
 }
 
 void Encoder::complete(Region& region) const {
@@ -139,35 +90,39 @@ void Encoder::complete(Region& region) const {
     region.size = size;
 }
 
-void Encoder::encode(const uint16_t* values, const uint8_t* kept, const uint8_t* groups,
-                     int64_t count, Region& spec, Region& ver, int64_t* bits, uint32_t& flags) {
+void Encoder::speculation(const uint16_t* values, const uint8_t* kept, const uint8_t* groups,
+                          int64_t count, Region& region) {
     choose_kept(values, kept, count);
-    flags = has_mask_ ? FLAG_MASK : 0;
     if (!p_.unary()) choose_groups(values, groups, count);
     make_blocks(values, count);
-    if (p_.unary()) {
-        bits[BITS_EXPONENT] += make_codes(values, count);
-    } else {
-        bits[BITS_EXPONENT] += 8 * ceil_div(count, p_.group);
-    }
-    walks_.speculation(p_, spec, s_, count, has_mask_, true);
-    complete(spec);
-    if (p_.coded) {
-        make_coded(values, count, bits);
-    } else {
-        make_stored(values, count);
-    }
-    walks_.verification(p_, ver, s_, count, has_mask_, true);
-    complete(ver);
-    bits[BITS_MASK] += has_mask_ ? count : 0;
-    bits[BITS_SIGN_HIGH] += s_.kept * (1 + p_.high_bits());
-    bits[BITS_LOW] += s_.kept * p_.low_planes();
-    bits[BITS_RESIDUE] += s_.residue_bits;
-    bits[BITS_PRUNED] += s_.pruned_bits;
+    bits_[BITS_EXPONENT] += p_.unary() ? make_codes(values, count) : 8 * ceil_div(count, p_.group);
+    walks_.speculation(p_, region, s_, count, has_mask_, true);
+    complete(region);
+    bits_[BITS_MASK] += has_mask_ ? count : 0;
+    bits_[BITS_SIGN_HIGH] += s_.kept * (1 + p_.high_bits());
 }
 
-// Count exponents in `counts`, offset by 256 for values that `is_kept`. Four tables avoid waiting
-// for an entry that was just written.
+void Encoder::verification(const uint16_t* values, int64_t count, Region& region) {
+    p_.coded ? make_coded(values, count) : make_stored(values, count);
+    walks_.verification(p_, region, s_, count, has_mask_, true);
+    complete(region);
+    bits_[BITS_LOW] += s_.kept * p_.low_planes();
+    bits_[BITS_RESIDUE] += s_.residue_bits;
+    bits_[BITS_PRUNED] += s_.pruned_bits;
+}
+
+Room::Room(const Params& p, int64_t count) {
+    const int64_t whole = ceil_div(count, p.group) * p.group + p.beat;
+    const int64_t codes = p.unary() ? static_cast<int64_t>(Streams::code_room(p, count)) : 0;
+    const int64_t rest = codes + p.superblock + SLACK;
+    speculation = whole / 8 + 9 * whole / 8 + whole / 8 + rest;
+    verification = whole + whole + 2 * whole + rest;
+}
+
+namespace {
+
+// Count exponents, offset by 256 for values that `is_kept`. Four tables avoid waiting for an entry
+// that was just written.
 template <class IsKept>
 void count_exponents(const uint16_t* values, int64_t count, int64_t* counts, IsKept is_kept) {
     uint32_t tables[4][512] = {};
@@ -188,17 +143,21 @@ void count_exponents(const uint16_t* values, int64_t count, int64_t* counts, IsK
 }
 
 }  // namespace
+
+void count_exponents(const uint16_t* values, const uint8_t* kept, int64_t count, int64_t* counts) {
+    if (kept)
+        return count_exponents(values, count, counts, [=](int64_t i) { return kept[i] != 0; });
+    count_exponents(values, count, counts, [](int64_t) { return true; });
+}
+
 }  // namespace cassandra::codec
 
 // Maximum bytes of the regions of a segment of `count` values, including the overrun of walks:
 // speculation, then verification.
 CASSANDRA_API void cassandra_encode_room(const cassandra::codec::Params* p, int64_t count,
                                          int64_t* room) {
-    using namespace cassandra::codec;
-    const int64_t whole = ceil_div(count, p->group) * p->group + p->beat;
-    const int64_t codes = p->unary() ? static_cast<int64_t>(Streams::code_room(*p, count)) : 0;
-    room[0] = whole / 8 + 9 * whole / 8 + whole / 8 + codes + p->superblock + SLACK;
-    room[1] = whole + whole + 2 * whole + codes + p->superblock + SLACK;
+    const cassandra::codec::Room found(*p, count);
+    room[0] = found.speculation, room[1] = found.verification;
 }
 
 // Encode `count` values of whole segments (the last may be short), one after another.
@@ -221,28 +180,27 @@ CASSANDRA_API bool cassandra_encode(const cassandra::codec::Params* p, const uin
             Region spec{}, ver{};
             spec.bytes = speculation + offsets[0];
             ver.bytes = verification + offsets[1];
-            encoder.encode(values + first, kept ? kept + first : nullptr,
-                           groups ? groups + first / p->group : nullptr, size, spec, ver, bits,
-                           directory[4]);
+            encoder.speculation(values + first, kept ? kept + first : nullptr,
+                                groups ? groups + first / p->group : nullptr, size, spec);
+            encoder.verification(values + first, size, ver);
             const int64_t unit = p->superblock;
             directory[0] = static_cast<uint32_t>(offsets[0] / unit);
             directory[1] = static_cast<uint32_t>(spec.size / unit);
             directory[2] = static_cast<uint32_t>(offsets[1] / unit);
             directory[3] = static_cast<uint32_t>(ver.size / unit);
+            directory[4] = encoder.has_mask() ? cassandra::FLAG_MASK : 0;
             offsets[0] += spec.size;
             offsets[1] += ver.size;
         }
+        for (int stream = 0; stream < BITS_STREAMS; ++stream)
+            bits[stream] += encoder.bits()[stream];
         sizes[0] = offsets[0];
         sizes[1] = offsets[1];
     });
 }
 
-// Add the frequency of each exponent to `counts`: first half, values that are not in `kept` (null:
-// all are kept); second half, values that are.
+// Counts exponents like codec::count_exponents.
 CASSANDRA_API void cassandra_count_exponents(const uint16_t* values, const uint8_t* kept,
                                              int64_t count, int64_t* counts) {
-    using cassandra::codec::count_exponents;
-    if (kept)
-        return count_exponents(values, count, counts, [=](int64_t i) { return kept[i] != 0; });
-    count_exponents(values, count, counts, [](int64_t) { return true; });
+    cassandra::codec::count_exponents(values, kept, count, counts);
 }

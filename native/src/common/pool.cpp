@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <exception>
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -111,6 +112,19 @@ void Pool::run(const std::function<void(int)>& job) {
     job(0);
     barrier();
     if (pinned) sched_setaffinity(0, sizeof before, &before);
+}
+
+void Pool::run_guarded(const std::function<void(int)>& job) {
+    std::vector<std::exception_ptr> thrown(threads_);
+    run([&](int thread) {
+        try {
+            job(thread);
+        } catch (...) {
+            thrown[thread] = std::current_exception();
+        }
+    });
+    for (const auto& each : thrown)
+        if (each) std::rethrow_exception(each);
 }
 
 void Pool::work(int thread) {

@@ -40,6 +40,14 @@ class Event {
     std::atomic<int> spins_;
 };
 
+// A thread's items, first..last - 1 of `count`.
+struct Share {
+    int first, last;
+    Share(int count, int thread, int threads)
+        : first(static_cast<int>(static_cast<int64_t>(count) * thread / threads)),
+          last(static_cast<int>(static_cast<int64_t>(count) * (thread + 1) / threads)) {}
+};
+
 // The caller is thread 0 of every job; the other threads wait between jobs.
 class Pool {
   public:
@@ -53,6 +61,8 @@ class Pool {
     int threads() const { return threads_; }
     // Run job(thread) on all threads; return when all have ended. A job must not throw.
     void run(const std::function<void(int)>& job);
+    // Run a job that may throw and has no barrier; throw one of its exceptions when all have ended.
+    void run_guarded(const std::function<void(int)>& job);
     // Called by all threads of a job: return when all have called.
     void barrier(Ahead ahead = {});
 

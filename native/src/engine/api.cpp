@@ -234,29 +234,25 @@ CASSANDRA_API size_t cassandra_engine_position_bytes(void* engine) {
     return static_cast<Engine*>(engine)->cache().position_bytes();
 }
 
-// --- sealed keys and values (attention/sealed.h) ---
+// --- sealed keys and values (attention/sealer.h) ---
 
-// Sets the form of sealed chunks; must be called before the first is sealed.
-CASSANDRA_API void cassandra_engine_set_sealed_form(void* engine, const SealedForm* form) {
-    static_cast<Engine*>(engine)->cache().set_form(*form);
+// Sets the format of chunks that later passes seal; null: they seal none.
+CASSANDRA_API int cassandra_engine_set_sealed_format(void* engine, const SealedFormat* format) {
+    return attempt([&] { static_cast<Engine*>(engine)->set_sealed_format(format); });
 }
 
-// Returns the first chunk in BF16 of those that end before a position, or -1.
-CASSANDRA_API int cassandra_engine_unsealed(void* engine, int slot, int position) {
-    return static_cast<Engine*>(engine)->cache().unsealed(slot, position);
-}
-
-// Reads BF16 [keys and values, layers, CHUNK, heads, head size] of a chunk, as target or draft.
+// Reads BF16 [keys and values, layers, CHUNK, heads, head size] of a chunk, as target or draft, for
+// tests.
 CASSANDRA_API int cassandra_engine_read_chunk(void* engine, int slot, int chunk, int draft,
                                               uint16_t* out) {
     return attempt(
         [&] { static_cast<Engine*>(engine)->cache().read(slot, chunk, draft != 0, out); });
 }
 
-// Seals a chunk with the values of target and draft, in the layout of cassandra_engine_read_chunk.
-CASSANDRA_API int cassandra_engine_seal(void* engine, int slot, int chunk, const uint16_t* target,
-                                        const uint16_t* draft) {
-    return attempt([&] { static_cast<Engine*>(engine)->seal(slot, chunk, target, draft); });
+// Writes a chunk in the same layout, for tests.
+CASSANDRA_API void cassandra_engine_write_chunk(void* engine, int slot, int chunk,
+                                                const uint16_t* from) {
+    static_cast<Engine*>(engine)->cache().write_chunk(slot, chunk, from);
 }
 
 // Returns the bytes of keys and values held.

@@ -97,6 +97,7 @@ std::vector<float>& Engine::vector(int layer, int vector_id) {
 
 int Engine::forward(const int32_t* tokens, int count, int position, Pass pass,
                     const KeyRange& range, int rows, int wanted, float* logits) {
+    seal(0, position);
     int found = -1;
     for (int done = 0; done < count;) {
         const int before = std::max(0, count - wanted - done);  // tokens before those with logits
@@ -126,10 +127,12 @@ bool Engine::run_rows(const PassRow* rows, int count, Pass pass, int wanted, int
                       int drawn, float* logits) {
     RowTrees trees;
     for (const PassRow* row = rows; row < rows + count; ++row) {
-        if (row->parent == ROOT)
+        if (row->parent == ROOT) {
+            seal(row->slot, row->position);
             trees.begin(row->token, row->slot, row->position);
-        else
+        } else {
             trees.add(row->token, row->parent);
+        }
     }
     open_rows(trees);
     require_logits(wanted);
@@ -155,15 +158,6 @@ void Engine::require_logits(int rows) {
 void Engine::open_rows(const RowTrees& trees) {
     for (int row = 0; row < trees.rows; ++row)
         cache_.open(trees.slots[row], trees.place(row), trees.place(row) + 1);
-}
-
-void Engine::seal(int slot, int chunk, const uint16_t* target, const uint16_t* draft) {
-    auto made = cache_.new_chunk();
-    pool_.run([&](int thread) {
-        const Share share(shape_.layers, thread, threads());
-        cache_.fill(*made, target, draft, share.first, share.last);
-    });
-    cache_.put(slot, chunk, std::move(made));
 }
 
 void Engine::copy_positions(int from, int to, int count) { cache_.copy(from, to, count); }

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention/cache.h"
+#include "attention/sealer.h"
 #include "common/pool.h"
 #include "engine/kernels.h"
 #include "engine/low.h"
@@ -268,8 +268,10 @@ class Engine {
 
     // The KV cache of all slots. No pass may be running.
     KeyValues& cache() { return cache_; }
-    // Seal a chunk of a slot, whose positions must be final, with the values of target and draft.
-    void seal(int slot, int chunk, const uint16_t* target, const uint16_t* draft);
+    // Set the format of the chunks that later passes seal; null: none are sealed.
+    void set_sealed_format(const SealedFormat* format) {
+        sealer_ = format ? std::make_unique<ChunkSealer>(*format, cache_, pool_) : nullptr;
+    }
 
   private:
     struct Scratch;  // per thread
@@ -298,6 +300,10 @@ class Engine {
     const float* head_norm(int layer, VectorId vector_id) const;
     void write_keys_values(int thread, const RowTrees& trees, Pass pass, int index);
     void open_rows(const RowTrees& trees);
+    // Seal the complete chunks of a slot before the position at which a pass begins.
+    void seal(int slot, int position) {
+        if (sealer_) sealer_->seal(slot, position);
+    }
     void group_rows(int thread, const RowTrees& trees);
     void attend(int thread, const RowTrees& trees, Pass pass, int index);
     class Attention;  // per thread and layer
@@ -336,6 +342,7 @@ class Engine {
     bool timed_ = false;                  // true once products are timed
     double product_seconds_ = 0.0;
     Pool pool_;
+    std::unique_ptr<ChunkSealer> sealer_;  // null: chunks stay in BF16
 };
 
 }  // namespace cassandra

@@ -307,6 +307,7 @@ bool Engine::round(const RoundRequest* requests, int count, Stage stage, RoundRe
         if (each->uses_low && each->count == 1)
             low(each->slot).extend(each->history, each->position + 1);
         const int end = each->position + each->count + std::min(each->budget, 2 * most);
+        seal(each->slot, each->position);
         cache_.open(each->slot, each->position, end);
         rows += each->count + std::min(each->budget, most);
         if (filters(each->sampler))

@@ -17,14 +17,6 @@ inline double now() {
     return duration<double>(steady_clock::now().time_since_epoch()).count();
 }
 
-// A thread's items, first..last - 1 of `count`.
-struct Share {
-    int first, last;
-    Share(int count, int thread, int threads)
-        : first(static_cast<int>(static_cast<int64_t>(count) * thread / threads)),
-          last(static_cast<int>(static_cast<int64_t>(count) * (thread + 1) / threads)) {}
-};
-
 // Rows that a thread has prepared for products, in the kinds requested so far.
 class Operand {
   public:
