@@ -27,6 +27,7 @@ from cassandra_spec.native.limits import CHUNK
 from tests.native.models import packed, small
 
 VOCABULARY = 97
+LOSSLESS: tuple[Scheme, ...] = ("unary", "exact")
 Patterns = NDArray[np.uint16]
 
 
@@ -39,7 +40,7 @@ def key_values(scheme: Scheme = "exact", **options: Any) -> KeyValueFormat:
 FORMATS = [
     key_values(scheme, order=order, keep=keep, truncated=truncated, fill=fill)
     for scheme, (order, keep), (truncated, fill) in itertools.product(
-        ("unary", "exact"),
+        LOSSLESS,
         (("channel", None), ("token", None), ("token", 20)),
         ((4, "midpoint"), (2, "zero"), (6, "midpoint"), (0, "zero")),
     )
@@ -144,7 +145,7 @@ def engines() -> Iterator[dict[int, Engine]]:
 
 @st.composite
 def formats(draw: st.DrawFn, size: int) -> KeyValueFormat:
-    scheme, order = draw(st.sampled_from(["unary", "exact"])), draw(st.sampled_from(ORDERS))
+    scheme, order = draw(st.sampled_from(LOSSLESS)), draw(st.sampled_from(ORDERS))
     whole, groups = draw(st.booleans()), [16, 32, 64, CHUNK]
     if order == "token" and scheme == "exact" and not whole:  # a group lies within a head
         groups = [each for each in groups if size % each == 0]

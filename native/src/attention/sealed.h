@@ -20,14 +20,13 @@
 
 namespace cassandra {
 
-// Relation of a draft's value to the target's. Also in native/key_values.py.
+// Relation of a draft's value to the target's.
 enum class DraftRule : int32_t {
     same,       // the target's value
     truncated,  // low bits of the mantissa are dropped (scheme unary)
-    aligned     // low bits of the significand, aligned to the group, are (schemes exact and mx)
+    aligned     // low bits of the significand, aligned to the group, are (scheme exact)
 };
 
-// Fields, order and types are those of native/key_values.py.
 struct SealedForm {
     DraftRule rule;
     int32_t dropped;   // bits, 0..7

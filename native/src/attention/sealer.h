@@ -1,7 +1,7 @@
 // Sealing of chunks: what a draft reads of committed keys and values (docs/format.md).
 //
 // The codec encodes each head's keys and values and decodes what a draft reads. Groups and vectors
-// lie within a head, so the blocks and segments of other users of the format do not matter here.
+// lie within a head and within a block, so blocks and segments do not change these values.
 // In scheme unary a chunk's keys of all layers share a codebook, and so do its values.
 #pragma once
 
