@@ -184,7 +184,17 @@ def test_chunks_of_few_different_values_are_sealed(
     kv = data.draw(formats(engine.config.head_size))
     values = np.array(data.draw(st.lists(PATTERN, min_size=1, max_size=40)), np.uint16)
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
-    require_sealed(engine, kv, rng.choice(values, shape_of(engine)), data.draw(st.integers(0, 1)))
+    patterns = rng.permuted(np.resize(values, shape_of(engine)))
+    require_sealed(engine, kv, patterns, data.draw(st.integers(0, 1)))
+
+
+@pytest.mark.parametrize("codebook", [16, 32])
+def test_exponents_that_tie_are_chosen_as_by_golden(
+    codebook: int, engines: dict[int, Engine]
+) -> None:
+    exponents = np.random.default_rng(7).permutation(np.arange(0, 192, 4, np.uint16))  # 48 of them
+    patterns = np.resize(exponents << 7, shape_of(engines[16]))
+    require_sealed(engines[16], key_values("unary", codebook=codebook), patterns)
 
 
 def test_every_chunk_of_a_slot_before_a_row_is_sealed() -> None:

@@ -1,6 +1,7 @@
 #include "attention/sealer.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <numeric>
 #include <stdexcept>
@@ -12,10 +13,6 @@ namespace cassandra {
 namespace {
 
 constexpr int EXPONENTS = 256;
-
-struct Counts {
-    int64_t of[2 * EXPONENTS] = {};  // codec::count_exponents
-};
 
 SealedForm form_of(const SealedFormat& format) {
     const codec::Params& p = format.params;
@@ -152,7 +149,7 @@ codec::Params ChunkSealer::params_of(int slot, int chunk, bool keys) {
     codec::Params params = format_.params;
     params.segment = CHUNK * cache_.head_size();
     if (!params.unary() || format_.whole) return params;
-    std::vector<Counts> counts(pool_.threads());
+    std::vector<std::array<int64_t, 2 * EXPONENTS>> counts(pool_.threads());
     pool_.run_guarded([&](int thread) {
         LayerValues values(format_, cache_);
         const Share share(cache_.layers(), thread, pool_.threads());
@@ -160,13 +157,13 @@ codec::Params ChunkSealer::params_of(int slot, int chunk, bool keys) {
             values.take(slot, chunk, layer, keys);
             for (int head = 0; head < cache_.heads(); ++head)
                 codec::count_exponents(values.values(head), values.kept(head), values.count(),
-                                       counts[thread].of);
+                                       counts[thread].data());
         }
     });
-    for (const Counts& other : counts)
-        if (&other != &counts[0])
-            for (int i = 0; i < 2 * EXPONENTS; ++i) counts[0].of[i] += other.of[i];
-    choose_book(params, counts[0].of + EXPONENTS);
+    int64_t kept[EXPONENTS] = {};
+    for (const auto& own : counts)
+        for (int e = 0; e < EXPONENTS; ++e) kept[e] += own[EXPONENTS + e];
+    choose_book(params, kept);
     return params;
 }
 

@@ -192,8 +192,7 @@ CASSANDRA_API bool cassandra_encode(const cassandra::codec::Params* p, const uin
             offsets[0] += spec.size;
             offsets[1] += ver.size;
         }
-        for (int stream = 0; stream < BITS_STREAMS; ++stream)
-            bits[stream] += encoder.bits()[stream];
+        for (int stream = 0; stream < STREAMS; ++stream) bits[stream] += encoder.bits()[stream];
         sizes[0] = offsets[0];
         sizes[1] = offsets[1];
     });

@@ -17,16 +17,8 @@ struct Ranks {
 };
 
 // Indices of an encoder's totals: golden's stream names in the order of section 3.
-enum {
-    BITS_MASK,
-    BITS_EXPONENT,
-    BITS_SIGN_HIGH,
-    BITS_LOW,
-    BITS_RESIDUE,
-    BITS_CODES,
-    BITS_PRUNED,
-    BITS_STREAMS
-};
+enum { BITS_MASK, BITS_EXPONENT, BITS_SIGN_HIGH, BITS_LOW, BITS_RESIDUE, BITS_CODES, BITS_PRUNED };
+constexpr int STREAMS = BITS_PRUNED + 1;
 
 // Encode segments of one format, one after another.
 class Encoder {
@@ -68,7 +60,7 @@ class Encoder {
     uint8_t wanted_[256];
     Buffer positional_, fields_;
     bool has_mask_ = false;
-    int64_t bits_[BITS_STREAMS] = {};
+    int64_t bits_[STREAMS] = {};
 };
 
 // Maximum bytes of the regions of a segment, including the overrun of walks.
