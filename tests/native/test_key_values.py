@@ -192,7 +192,9 @@ def test_chunks_of_few_different_values_are_sealed(
 def test_exponents_that_tie_are_chosen_as_by_golden(
     codebook: int, engines: dict[int, Engine]
 ) -> None:
-    exponents = np.random.default_rng(7).permutation(np.arange(0, 192, 4, np.uint16))  # 48 of them
+    exponents = np.random.default_rng(7).permutation(
+        np.arange(0, 192, 4, dtype=np.uint16)
+    )  # 48 of them
     patterns = np.resize(exponents << 7, shape_of(engines[16]))
     require_sealed(engines[16], key_values("unary", codebook=codebook), patterns)
 
