@@ -105,10 +105,9 @@ def register(subparsers: flags.Subparsers) -> None:
 
 def rtl(args: argparse.Namespace) -> int:
     """Run ``casspec rtl``."""
-    from cassandra_spec.api.gateware import DECODER_FIELDS, export_gateware
+    from cassandra_spec.api.gateware import GatewareOptions, export_gateware
 
-    names = (*DECODER_FIELDS, *DMA_FLAGS, *ENCODER_FLAGS, "attributes")
-    given = {name: getattr(args, name) for name in names}
+    given = {name: getattr(args, name) for name in GatewareOptions.__annotations__}
     made = export_gateware(
         args.destination,
         None if args.tested else args.top,
