@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 Top = Literal["decoder", "dma", "array", "encoder", "encoder-dma"]
 
 
-class DecoderOptions(TypedDict, total=False):
-    """Options that all tops share, beside lanes and schemes; by the names of `casspec rtl`."""
+class GatewareOptions(TypedDict, total=False):
+    """Options of the tops, by the names of `casspec rtl` (docs/hardware/integration.md)."""
 
     codebook: int  # entries of a codebook: 16 or 32
     target_rate: Literal["half", "full"]  # target beats per cycle: a half or one (decoders)
@@ -23,11 +23,6 @@ class DecoderOptions(TypedDict, total=False):
     truncated: Sequence[int]  # smallest and largest supported `truncated` (decoders)
     window: int  # rows of a unary-coded stream that are read per cycle
     superblock: int  # bytes
-
-
-class GatewareOptions(DecoderOptions, total=False):
-    """Options of the exported tops; each top has its own (docs/hardware/integration.md)."""
-
     decoders: int  # that share a read master (array)
     bus: int  # width of the AXI data bus, in bits
     burst: int  # longest burst, in bytes
@@ -43,6 +38,10 @@ class GatewareOptions(DecoderOptions, total=False):
     values_per_cycle: int  # input values of an encoder
     results: int  # depth of the result queue (encoder-dma)
     outstanding: int  # write bursts per region that may be outstanding (encoder-dma)
+
+
+_ENGINE = ("codebook", "target_rate", "coded", "truncated", "window", "superblock")
+"""Options of decoders and encoders, not of what is around them."""
 
 
 def export_gateware(
@@ -92,7 +91,7 @@ def _configs(
     from cassandra_spec.rtl.common.command import DecoderConfig
     from cassandra_spec.synth.export import choose
 
-    shared = {name: fields.pop(name) for name in DecoderOptions.__annotations__ if name in fields}
+    shared = {name: fields.pop(name) for name in _ENGINE if name in fields}
     if "truncated" in shared:
         shared["truncated"] = tuple(shared["truncated"])
     shared["schemes"] = tuple(name for name in SCHEMES if name in schemes)
