@@ -160,13 +160,14 @@ def _select(whole: Source, *, quick: bool) -> Subset:
 
 
 def _check_key_values(whole: Source, folder: Path, args: argparse.Namespace) -> list[KeyValueCheck]:
-    """Check replies whose keys and values pass through the gateware."""
+    """Check replies whose keys and values pass through the gateware; weights do not."""
+    from cassandra_spec.native.codec import fastest_codec
+
     recipe = RECIPES[REPLY_SCHEME]
     print(f"\npacking {whole.label} for replies: {REPLY_SCHEME}, {describe(recipe)}", flush=True)
     recipe = dataclasses.replace(recipe, group_exponents="largest")  # quicker
-    pack_model(
-        whole, folder, recipe, jobs=args.jobs, cluster=args.cluster, progress=sys.stderr.isatty()
-    )
+    work = {"jobs": args.jobs, "cluster": args.cluster, "progress": sys.stderr.isatty()}
+    pack_model(whole, folder, recipe, codec=fastest_codec(), **work)
     tokens = QUICK_TOKENS if args.quick else max(args.tokens, TOKENS)
     schemes = QUICK_SCHEMES if args.quick else SCHEMES
     checks = check_key_values(folder, args.prompt, tokens, schemes)

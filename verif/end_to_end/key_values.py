@@ -91,12 +91,13 @@ def check_key_values(
 ) -> list[KeyValueCheck]:
     """Reply to a prompt with a packed model (``folder``) in each scheme of keys and values."""
     from cassandra_spec.model.speculative import CassandraForCausalLM
+    from cassandra_spec.native.codec import fastest_codec
     from cassandra_spec.verif.decoder.bulk import RtlCodec
     from cassandra_spec.verif.encoder.bulk import RtlEncoder
 
     print("keys and values: building the Verilated encoder and decoder ...", flush=True)
     gateware: tuple[Codec, Encoder] = (RtlCodec(), RtlEncoder())
-    model = CassandraForCausalLM.from_pretrained(folder)
+    model = CassandraForCausalLM.from_pretrained(folder, codec=fastest_codec())
     golden: tuple[Codec, Encoder] = (GoldenCodec(), GoldenEncoder())
     checks = []
     for layout, kv in _layouts(model.network.config.head_dim):
