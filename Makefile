@@ -117,10 +117,10 @@ fuzz: $(STAMP) ## Feed mutated files, directories and flags for 100 s and count 
 	$(PY) -m tests.fuzz $(if $(quick),--seconds 30) $(ARGS)
 
 soak: $(STAMP) ## Compare speculative with plain replies, token by token, on 64 prompts (about an hour; goes on where it was stopped).
-	$(PY) -m cassandra_spec.bench.soak --out $(BUILD)/soak $(ARGS)
+	$(PY) -m cassandra_spec.lab.soak --out $(BUILD)/soak $(ARGS)
 
 regression: $(STAMP) ## Compare speculative with plain replies of the native engine on 60 prompts, contexts up to 8,192 included.
-	$(PY) -m cassandra_spec.bench.soak --backend native --prompts 60 --out $(BUILD)/soak $(ARGS)
+	$(PY) -m cassandra_spec.lab.soak --backend native --prompts 60 --out $(BUILD)/soak $(ARGS)
 
 synth: $(STAMP) ## Report area and timing of decoder, encoder and DMA tops (Debian: yosys, opensta, qflow-tech-osu018; LIBERTY=file).
 	$(PY) -m cassandra_spec.synth.report --out $(BUILD)/synth

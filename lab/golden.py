@@ -16,11 +16,11 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from cassandra_spec.bench.codecs import CONFIGURATIONS, codec_tasks, take_weights
-from cassandra_spec.bench.rounds import Task, measure, ratio, spread
 from cassandra_spec.golden import Format, GoldenCodec
 from cassandra_spec.golden.codec import encode
 from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.lab.codecs.tasks import CONFIGURATIONS, codec_tasks, take_weights
+from cassandra_spec.lab.rounds import Task, measure, ratio, spread
 from cassandra_spec.model.packing.masks import kept_by_magnitude
 from cassandra_spec.model.weights.sources import BUNDLED, open_source, packed_tensors
 from cassandra_spec.toolkit import flags

@@ -21,7 +21,7 @@ SUFFIXES = {
     *(".v", ".vh", ".vlt"),
 }
 TOOLS = (
-    *("bench/soak/", "golden/oracle/", "native/tools/"),
+    *("golden/oracle/", "native/tools/"),
     *("model/weights/subset.py", "toolkit/overview.py", "toolkit/programs.py"),
 )
 """Folders and files that tests and developers alone need, which the wheel has not."""

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from cassandra_spec.bench.rounds import measure, ratio, spread
 from cassandra_spec.lab.golden import NAMES, main, take_rows
+from cassandra_spec.lab.rounds import measure, ratio, spread
 
 
 @pytest.mark.slow

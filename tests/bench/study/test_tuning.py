@@ -15,6 +15,7 @@ from cassandra_spec.bench.study.chains import Sequences
 from cassandra_spec.bench.study.drafts import KeyValueBytes, Measured, Setting
 from cassandra_spec.bench.study.emulation import Drafts, Replies
 from cassandra_spec.bench.study.figure import draw_front
+from cassandra_spec.bench.study.summary import best_flags
 from cassandra_spec.bench.study.tuning import (
     MARGINS,
     Candidate,
@@ -26,7 +27,6 @@ from cassandra_spec.bench.study.tuning import (
     tune,
     with_margin,
 )
-from cassandra_spec.bench.tuning import best_flags
 from cassandra_spec.commands.arguments import build_parser
 from cassandra_spec.drafting import Costs, ReadBytes
 from cassandra_spec.golden import CassandraError
