@@ -32,10 +32,12 @@ class Command:
 
 
 def add_commands(
-    parser: argparse.ArgumentParser, commands: Iterable[Command], metavar: str = "COMMAND"
+    parser: CommandParser, commands: Iterable[Command], metavar: str = "COMMAND"
 ) -> None:
     """Add subcommands, one of which must be given."""
-    inner = parser.add_subparsers(metavar=metavar, required=True)
+    inner: argparse._SubParsersAction[CommandParser] = parser.add_subparsers(
+        metavar=metavar, required=True
+    )
     for each in commands:
         description = f"{each.text[0].upper()}{each.text[1:]}."
         made = inner.add_parser(each.name, help=each.text, description=description)

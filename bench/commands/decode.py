@@ -78,8 +78,12 @@ def _decode(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.decode.run import DEQUANTISED, Bench
     from cassandra_spec.model.weights.sources import open_source
 
-    fields = {"contenders": choose(args.contenders), "table": table_of(args)}
-    bench = Bench(**sizes_of(args), **fields, slow_tokens=args.slow_tokens)
+    bench = Bench(
+        **sizes_of(args),
+        contenders=choose(args.contenders),
+        table=table_of(args),
+        slow_tokens=args.slow_tokens,
+    )
     source = open_source(args.source)
     return measure(args, bench, source, {DEQUANTISED: source})
 

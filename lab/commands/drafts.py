@@ -42,9 +42,10 @@ def add_levels(parser: flags.CommandParser) -> None:
 
 
 def _levels(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench import equal, levels
+    from cassandra_spec.bench import equal
     from cassandra_spec.bench.questions import ALL, read_questions
     from cassandra_spec.bench.report import finish
+    from cassandra_spec.lab.drafts import levels
 
     questions = read_questions(args.questions, args.each, uses=[args.prompts])
     sizes = levels.Sizes(max_tokens=args.max_tokens, gamma=args.gamma, min_margin=args.min_margin)

@@ -44,9 +44,10 @@ def define(parser: flags.CommandParser) -> None:
 
 
 def _spec_bench(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench import equal, spec_bench
+    from cassandra_spec.bench import equal
     from cassandra_spec.bench.questions import read_questions
     from cassandra_spec.bench.report import check_outputs, finish
+    from cassandra_spec.lab.drafts import spec_bench
 
     questions = read_questions(args.questions, args.each)
     check_outputs(args, "spec-bench")

@@ -11,7 +11,7 @@ from cassandra_spec.bench.study import flags as study_flags
 from cassandra_spec.toolkit import flags
 
 if TYPE_CHECKING:
-    from cassandra_spec.bench.study.acceptance import Row
+    from cassandra_spec.lab.study.acceptance import Row
 
 ACCEPTANCE_EPILOG = """\
 examples:
@@ -65,8 +65,8 @@ def _acceptance(args: argparse.Namespace) -> int:
 
 
 def _figure(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.study.figure import draw
     from cassandra_spec.lab.study.acceptance import PLOT_GAMMA, curve_table, measure_curves
+    from cassandra_spec.lab.study.figure import draw
     from cassandra_spec.model.output import write_file
 
     curves = measure_curves(study_flags.open_study(args, "bench"))

@@ -19,20 +19,15 @@ from cassandra_spec.bench.answers import ROOMS, Answers
 from cassandra_spec.bench.decode.serve import timed
 from cassandra_spec.bench.equal import first_difference
 from cassandra_spec.bench.questions import Conversation, Question, ask_all
-from cassandra_spec.bench.study.acceptance import (
-    ACCEPTANCE,
-    TOKENS_PER_VERIFICATION,
-    Interval,
-    bootstrap,
-    interval,
-    speedup_ratio,
-)
+from cassandra_spec.bench.study.acceptance import ACCEPTANCE, Ratio, speedup_ratio
 from cassandra_spec.drafting import Costs, Counters, Settings
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.lab.study.intervals import Interval, bootstrap, interval
 from cassandra_spec.model.backends import CheckedBackend
 from cassandra_spec.toolkit.tables import Table
 
 OVERALL = "overall"
+TOKENS_PER_VERIFICATION = Ratio(part={"tokens": 1}, whole={"rounds": 1})
 _CHAT = "multi-turn conversation"
 _CHAT_CATEGORIES = (
     *("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"),

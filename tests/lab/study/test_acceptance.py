@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cassandra_spec.bench.study.acceptance import ACCEPTANCE, best_row, bootstrap, row
+from cassandra_spec.bench.study.acceptance import ACCEPTANCE
 from cassandra_spec.bench.study.chains import Sequences
 from cassandra_spec.bench.study.drafts import KeyValueBytes, Measured, Setting
 from cassandra_spec.bench.study.emulation import Drafts, Replies
 from cassandra_spec.drafting import Costs, Counters, ReadBytes
 from cassandra_spec.golden import Format
+from cassandra_spec.lab.study.acceptance import best_row, row
+from cassandra_spec.lab.study.intervals import bootstrap
 from cassandra_spec.model.packing.packer import PackPlan
 from cassandra_spec.model.speculative import KeyValueFormat
 
