@@ -105,7 +105,7 @@ docs: $(STAMP) $(BUILD)/docs-env/.ready ## Write the documents as a site with se
 		--docformat google --output-directory $(BUILD)/docs/api $(MODULES)
 
 bench: $(STAMP) ## Print the speed of encoding and decoding, beside zstd -3 on the same bytes.
-	$(PY) -m cassandra_spec.lab.golden $(ARGS)
+	$(PY) -m cassandra_spec.lab.codecs.golden $(ARGS)
 
 native: $(STAMP) ## Compile the native library now instead of at first use (CXX=compiler).
 	$(PY) -m cassandra_spec.native

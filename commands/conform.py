@@ -47,13 +47,13 @@ def _conform(args: argparse.Namespace) -> int:
 
     from cassandra_spec.bench.answers import Answers
     from cassandra_spec.bench.conform.run import Run, lines
-    from cassandra_spec.bench.questions import Question, read_questions
+    from cassandra_spec.bench.questions import Question, bundled_questions
     from cassandra_spec.bench.report import check_outputs
     from cassandra_spec.bench.study.prompts import read_prompts
     from cassandra_spec.commands.ways import open_ways
     from cassandra_spec.model.output import write_json
 
-    questions = read_questions(None)
+    questions = bundled_questions("bench")
     if args.prompts:
         texts = read_prompts(args.prompts)
         questions = [Question(category="prompts", turns=(text,)) for text in texts]

@@ -61,11 +61,11 @@ def define(parser: flags.CommandParser) -> None:
 def _compare(args: argparse.Namespace) -> int:
     from cassandra_spec.bench import equal
     from cassandra_spec.bench.answers import ROOMS, Answers
-    from cassandra_spec.bench.questions import ALL, read_questions
     from cassandra_spec.bench.report import check_outputs
     from cassandra_spec.lab.compare import contenders, readiness, report
     from cassandra_spec.lab.compare.forced import forced_turns
     from cassandra_spec.lab.compare.run import Run
+    from cassandra_spec.lab.questions import ALL, read_questions
 
     _check(args)
     block = "compare forced" if args.forced else "compare"

@@ -43,9 +43,9 @@ def add_levels(parser: flags.CommandParser) -> None:
 
 def _levels(args: argparse.Namespace) -> int:
     from cassandra_spec.bench import equal
-    from cassandra_spec.bench.questions import ALL, read_questions
     from cassandra_spec.bench.report import finish
     from cassandra_spec.lab.drafts import levels
+    from cassandra_spec.lab.questions import ALL, read_questions
 
     questions = read_questions(args.questions, args.each, uses=[args.prompts])
     sizes = levels.Sizes(max_tokens=args.max_tokens, gamma=args.gamma, min_margin=args.min_margin)
@@ -108,10 +108,10 @@ def add_draft_cache(parser: flags.CommandParser) -> None:
 
 
 def _draft_cache(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.questions import read_questions
     from cassandra_spec.bench.report import finish
     from cassandra_spec.lab.decode.context import check_contexts
     from cassandra_spec.lab.drafts.draft_cache import lines, measure, readings
+    from cassandra_spec.lab.questions import read_questions
 
     check_contexts(args.contexts)
     views = readings(args.windows, args.sinks, args.bits, args.keep)
@@ -160,9 +160,9 @@ def add_sampling(parser: flags.CommandParser) -> None:
 
 
 def _sampling(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.questions import read_questions
     from cassandra_spec.bench.report import finish
     from cassandra_spec.lab.drafts.sampling import lines, measure
+    from cassandra_spec.lab.questions import read_questions
 
     found = measure(
         args.source,

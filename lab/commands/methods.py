@@ -110,10 +110,10 @@ def _projection(args: argparse.Namespace) -> int:
 
 
 def _tables(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.questions import read_questions
     from cassandra_spec.bench.report import check_outputs, finish
     from cassandra_spec.lab.compare.known_replies import known_replies
     from cassandra_spec.lab.drafts import tables
+    from cassandra_spec.lab.questions import read_questions
     from cassandra_spec.model.baking import open_table
 
     check_outputs(args, "tables")

@@ -143,8 +143,9 @@ def _check(args: argparse.Namespace) -> None:
 def _prompts(args: argparse.Namespace) -> Sequence[str]:
     """Return the first turns of the questions that fit, categories in turn."""
     from cassandra_spec.bench.decode.prompts import fill_up
-    from cassandra_spec.bench.questions import in_turn, read_questions
+    from cassandra_spec.bench.questions import in_turn
     from cassandra_spec.drafting import encode_prompt
+    from cassandra_spec.lab.questions import read_questions
     from cassandra_spec.model.packing.calibration import HELD_OUT, read_text
     from cassandra_spec.model.pretrained import load_tokenizer
 

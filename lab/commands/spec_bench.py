@@ -45,9 +45,9 @@ def define(parser: flags.CommandParser) -> None:
 
 def _spec_bench(args: argparse.Namespace) -> int:
     from cassandra_spec.bench import equal
-    from cassandra_spec.bench.questions import read_questions
     from cassandra_spec.bench.report import check_outputs, finish
     from cassandra_spec.lab.drafts import spec_bench
+    from cassandra_spec.lab.questions import read_questions
 
     questions = read_questions(args.questions, args.each)
     check_outputs(args, "spec-bench")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cassandra_spec.bench.equal import first_difference
-from cassandra_spec.bench.questions import ALL, Conversation, Question, ask_all
+from cassandra_spec.bench.questions import Question, ask_all
 from cassandra_spec.bench.study.acceptance import Ratio, speedup_ratio
 from cassandra_spec.drafting import (
     ADAPTIVE,
@@ -28,6 +28,7 @@ from cassandra_spec.drafting import (
     stop_tokens,
 )
 from cassandra_spec.drafting.counters import SourceCounters
+from cassandra_spec.lab.questions import ALL, Conversation
 from cassandra_spec.lab.study.intervals import Interval, bootstrap
 from cassandra_spec.model.baking import open_table
 from cassandra_spec.model.pretrained import load_tokenizer

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from cassandra_spec.bench.answers import ROOMS, Answers
 from cassandra_spec.bench.decode.serve import timed
 from cassandra_spec.bench.equal import first_difference
-from cassandra_spec.bench.questions import Conversation, Question, ask_all
+from cassandra_spec.bench.questions import Question, ask_all
 from cassandra_spec.bench.study.acceptance import ACCEPTANCE, Ratio, speedup_ratio
 from cassandra_spec.drafting import Costs, Counters, Settings
 from cassandra_spec.golden import CassandraError
+from cassandra_spec.lab.questions import Conversation
 from cassandra_spec.lab.study.intervals import Interval, bootstrap, interval
 from cassandra_spec.model.backends import CheckedBackend
 from cassandra_spec.toolkit.tables import Table

@@ -7,11 +7,12 @@ import dataclasses
 import itertools
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
 
+from cassandra_spec.bench.equal import first_difference
 from cassandra_spec.lab.serving.client import Answer, RequestError, assemble, parts
 from cassandra_spec.lab.serving.requests import SoakRequest
 from cassandra_spec.lab.serving.servers import LocalServer
@@ -51,16 +52,11 @@ class Difference:
         choices = zip(self.alone["choices"], self.found["choices"], strict=False)
         for at, (one, two) in enumerate(choices):
             for field in ("text", "finish_reason", "logprobs"):
-                for place in _unequal(one[field], two[field]):
+                place = first_difference(one[field], two[field])
+                if place is not None:
                     shown = f"{two[field][place:][:30]!r}, alone {one[field][place:][:30]!r}"
                     return f"{self.name}: reply {at}: {field} from {place} on: {shown}"
         return f"{self.name}: other numbers of replies or tokens"
-
-
-def _unequal(one: Sequence[object], other: Sequence[object]) -> Iterator[int]:
-    """Yield the places where two sequences differ."""
-    pairs = enumerate(itertools.zip_longest(one, other))
-    return (place for place, (mine, theirs) in pairs if mine != theirs)
 
 
 @dataclasses.dataclass(kw_only=True)

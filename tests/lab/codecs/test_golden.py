@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cassandra_spec.lab.golden import NAMES, main, take_rows
+from cassandra_spec.lab.codecs.golden import NAMES, main, take_rows
 from cassandra_spec.lab.rounds import measure, ratio, spread
 
 

@@ -103,7 +103,7 @@ def _gateware_table(rows: Rows, rounds: int) -> str:
 
 
 def _parser() -> CommandParser:
-    parser = CommandParser(prog="cassandra_spec.lab.golden", description=__doc__)
+    parser = CommandParser(prog="cassandra_spec.lab.codecs.golden", description=__doc__)
     text = "model: `smollm2`, a GGUF file or a directory"
     parser.add_argument("--source", default=BUNDLED, help=text)
     flags.add_count(parser, "values", "number of weights", 1 << 22)
