@@ -9,7 +9,6 @@ from textwrap import indent
 from typing import Any
 
 from cassandra_spec.model.output import file_place, write_file, write_json
-from cassandra_spec.toolkit.documents import fill_file, provenance, require_block
 
 
 def check_outputs(args: argparse.Namespace, block: str = "") -> None:
@@ -22,6 +21,8 @@ def check_outputs(args: argparse.Namespace, block: str = "") -> None:
     for file in filter(None, map(given.get, ("json", "figure", "page"))):
         file_place(file)
     if document := given.get("document"):
+        from cassandra_spec.toolkit.documents import require_block
+
         require_block(document, block)
 
 
@@ -40,8 +41,10 @@ def finish(
     if args.json:
         plain = {name: list(map(dataclasses.asdict, some)) for name, some in body.items()}
         write_json(args.json, plain, indent=None)
-    if args.document:
+    if document := vars(args).get("document"):
+        from cassandra_spec.toolkit.documents import fill_file, provenance  # not in the wheel
+
         texts = {name: f"{provenance()}\n\n{indent(t, '    ')}" for name, t in blocks.items()}
-        fill_file(args.document, texts)
+        fill_file(document, texts)
     if figure := vars(args).get("figure"):
         write_file(figure, draw())

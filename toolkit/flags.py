@@ -34,7 +34,7 @@ class Command:
 def add_commands(
     parser: CommandParser, commands: Iterable[Command], metavar: str = "COMMAND"
 ) -> None:
-    """Add subcommands, one of which must be given."""
+    """Add subcommands; a command line must name one."""
     inner: argparse._SubParsersAction[CommandParser] = parser.add_subparsers(
         metavar=metavar, required=True
     )
@@ -153,13 +153,19 @@ def add_questions(parser: Flags) -> None:
     add_count(parser, "each", "use the first N questions of each category")
 
 
-def add_results(parser: Flags, figure: str = "") -> None:
+def add_results(parser: Flags, figure: str = "", *, document: bool = True) -> None:
     """Add ``--json``, ``--figure`` if there is one (what it shows), ``--document``, ``--quiet``."""
     add_file(parser, "json", "write all figures as JSON")
     if figure:
         add_file(parser, "figure", f"write {figure} (SVG)")
-    add_file(parser, "document", "update the tables of this Markdown file")
+    if document:
+        add_document(parser)
     add_quiet(parser)
+
+
+def add_document(parser: Flags) -> None:
+    """Add ``--document FILE``, for pages of a checkout."""
+    add_file(parser, "document", "update the tables of this Markdown file")
 
 
 def shows_progress(args: argparse.Namespace) -> bool:

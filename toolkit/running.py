@@ -57,7 +57,7 @@ class CommandParser(argparse.ArgumentParser):
         self._define: Callable[[CommandParser], None] | None = None
 
     def define_later(self, define: Callable[[CommandParser], None]) -> None:
-        """Let a function add the flags when they are needed: its imports may be slow."""
+        """Call ``define`` when the flags are needed first; its imports may be slow."""
         self._define = define
 
     def defined(self) -> Self:

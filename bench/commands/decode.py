@@ -42,7 +42,7 @@ def define(parser: flags.CommandParser) -> None:
     text = "length limit of replies outside the native engine, one per round"
     flags.add_count(parser, "slow-tokens", text, 24)
     flags.add_count(parser, "context", "fill prompts up to N tokens")
-    flags.add_results(parser, "a bar chart")
+    flags.add_results(parser, "a bar chart", document=False)
 
 
 def add_sizes(parser: flags.CommandParser, out: str = "build/decode", **sizes: int) -> None:

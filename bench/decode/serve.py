@@ -16,9 +16,9 @@ from typing import Any
 Answer = dict[str, Any]
 Request = dict[str, Any]
 Loaded = tuple[Callable[[Request], Answer], int | None]
-"""What answers requests, and the bytes that it says it holds."""
+"""A function that answers requests, and the bytes that the model holds, if known."""
 Load = Callable[[Path, dict[str, Any], int, int], Loaded]
-"""Loads a packed model, with settings, threads and context."""
+"""A loader of a packed model, with settings, threads and context."""
 
 
 def main(argv: list[str], load: Load | None = None) -> None:

@@ -40,6 +40,7 @@ def define(parser: flags.CommandParser) -> None:
     decode.define(parser)
     flags.describe(parser, EPILOG, _decode)
     add_rivals(parser)
+    flags.add_document(parser)
     text = "weights as they are, or with noise below their quantisation steps"
     choices = ("dequantised", "dithered")
     flags.add_some(parser, "weights", text, choices[:1], choices)

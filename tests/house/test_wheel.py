@@ -21,8 +21,8 @@ SUFFIXES = {
     *(".v", ".vh", ".vlt"),
 }
 TOOLS = (
-    *("golden/oracle/", "native/tools/"),
-    *("model/weights/subset.py", "toolkit/overview.py", "toolkit/programs.py"),
+    *("golden/oracle/", "model/weights/subset.py", "native/tools/"),
+    *("toolkit/documents.py", "toolkit/overview.py", "toolkit/programs.py"),
 )
 """Folders and files that tests and developers alone need, which the wheel has not."""
 
