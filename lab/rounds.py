@@ -36,9 +36,13 @@ def measure(
 
 def spread(amount: float, seconds: Sequence[float], digits: int = 0) -> str:
     """``amount`` per second: the median, the least and the most."""
-    rates = sorted(amount / second for second in seconds)
-    median = statistics.median(rates)
-    return f"{median:.{digits}f} ({rates[0]:.{digits}f}-{rates[-1]:.{digits}f})"
+    return middle([amount / second for second in seconds], digits)
+
+
+def middle(figures: Sequence[float], digits: int) -> str:
+    """Format the median, the least and the most."""
+    shown = (statistics.median(figures), min(figures), max(figures))
+    return "{} ({}-{})".format(*(f"{each:.{digits}f}" for each in shown))
 
 
 def ratio(seconds: Sequence[float], yardstick: Sequence[float]) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cassandra_spec.golden import Format, GoldenCodec, Packer
 from cassandra_spec.golden.format import Scheme
+from cassandra_spec.lab.rounds import middle
 from cassandra_spec.toolkit.tables import text_table
 
 Seconds = tuple[float, float]
@@ -93,8 +94,8 @@ def packing_table(found: Measured) -> str:
             golden, native = (
                 [each[kind] for each in codecs[name]] for name in ("golden", "native")
             )
-            ratios = sorted(g / n for g, n in zip(golden, native, strict=True))
+            ratios = [g / n for g, n in zip(golden, native, strict=True)]
             line += [f"{statistics.median(times):.2f}" for times in (golden, native)]
-            line.append(f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})")
+            line.append(middle(ratios, 2))
         lines.append(line)
     return text_table(header, lines)

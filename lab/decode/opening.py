@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -60,13 +59,11 @@ def lines(found: Sequence[Opening]) -> str:
     first = found[0]
     rows = []
     for one in found:
-        times = sorted(one.seconds)
-        ratios = (ours / theirs for ours, theirs in zip(one.seconds, first.seconds, strict=True))
         rows.append(
             [
                 WAYS[one.way],
-                f"{statistics.median(times):.1f} ({times[0]:.1f}-{times[-1]:.1f})",
-                f"{statistics.median(ratios):.2f}",
+                in_rounds.middle(one.seconds, 1),
+                in_rounds.ratio(first.seconds, one.seconds),
                 f"{one.peak / 1e6:,.0f}",
                 f"{one.held / 1e6:,.0f}",
             ]
