@@ -32,7 +32,8 @@ def choose(what: str, globs: Sequence[str], things: Sequence[T]) -> list[T]:
 
     for glob in globs:
         if not matches(glob):
-            known = "; ".join(each.name for each in things)
+            names = [each.name for each in things]
+            known = ("; " if "," in "".join(names) else ", ").join(names)
             raise CassandraError(f"{what} must be among {known}, not {glob!r}")
     found = {name for glob in globs or ["*"] for name in matches(glob)}
     return [each for each in things if each.name in found]
