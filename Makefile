@@ -106,7 +106,7 @@ docs: $(STAMP) $(BUILD)/docs-env/.ready ## Write the documents as a site with se
 		--docformat google --output-directory $(BUILD)/docs/api $(MODULES)
 
 bench: $(STAMP) ## Print the speed of encoding and decoding, beside zstd -3 on the same bytes.
-	$(PY) -m cassandra_spec.lab.golden $(ARGS)
+	$(PY) -m cassandra_spec.lab.codecs.golden $(ARGS)
 
 native: $(STAMP) ## Compile the native library now instead of at first use (CXX=compiler).
 	$(PY) -m cassandra_spec.native
@@ -118,10 +118,10 @@ fuzz: $(STAMP) ## Feed mutated files, directories and flags for 100 s and count 
 	$(PY) -m tests.fuzz $(if $(quick),--seconds 30) $(ARGS)
 
 soak: $(STAMP) ## Compare speculative with plain replies, token by token, on 64 prompts (about an hour; goes on where it was stopped).
-	$(PY) -m cassandra_spec.bench.soak --out $(BUILD)/soak $(ARGS)
+	$(PY) -m cassandra_spec.lab.soak --out $(BUILD)/soak $(ARGS)
 
 regression: $(STAMP) ## Compare speculative with plain replies of the native engine on 60 prompts, contexts up to 8,192 included.
-	$(PY) -m cassandra_spec.bench.soak --backend native --prompts 60 --out $(BUILD)/soak $(ARGS)
+	$(PY) -m cassandra_spec.lab.soak --backend native --prompts 60 --out $(BUILD)/soak $(ARGS)
 
 synth: $(STAMP) ## Report area and timing of decoder, encoder and DMA tops (Debian: yosys, opensta, qflow-tech-osu018; LIBERTY=file).
 	$(PY) -m cassandra_spec.synth.report --out $(BUILD)/synth

@@ -59,10 +59,9 @@ ENCODER_FLAGS = {
 }
 
 
-def register(subparsers: flags.Subparsers) -> None:
-    """Add the command."""
-    text = "export the decoder or the encoder as Verilog"
-    parser = flags.add_command(subparsers, "rtl", text, EPILOG, rtl)
+def define(parser: flags.CommandParser) -> None:
+    """Define the flags."""
+    flags.describe(parser, EPILOG, rtl)
     flags.add_folder(parser, "out", "output directory", "build/rtl", dest="destination")
     flags.add_choice(parser, "top", TOPS, "module to export")
     text = "export all configurations that `make lint` checks instead of one top"
