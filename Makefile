@@ -17,14 +17,15 @@ SEED ?= 1
 # More arguments for pytest: make test ARGS="tests/house -k layers"
 ARGS ?=
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-# QUICK=1: a part of `make sim` (a layer), `make sanitize` or `make verilog`; a short
+# QUICK=1: a part of `make sim` (a layer), `make sanitize`, `make docs` or `make verilog`; a short
 # `make fuzz` or `make soc`.
 QUICK ?=
 quick := $(filter-out 0,$(QUICK))
 # The cocotb suites: the decoder's top and its blocks.
 SUITES := tests/verif/test_decoder.py tests/verif/test_blocks.py tests/verif/test_encoder.py
-# What `make docs` describes: all modules, but two that need the extras `bench` and `eval`.
-MODULES = $(shell find -L cassandra_spec -name '*.py' ! -name __main__.py | sort | \
+# What `make docs` describes: all modules, but two that need the extras `bench` and `eval`; in short
+# the interface and the codec.
+MODULES = $(shell find -L $(if $(quick),$(addprefix cassandra_spec/,api golden),cassandra_spec) -name '*.py' ! -name __main__.py | sort | \
 	sed 's/\.py$$//; s/\/__init__$$//; s/\//./g') \
 	'!cassandra_spec.bench.decode.llama_serve' '!cassandra_spec.bench.accuracy.harness'
 
@@ -98,29 +99,29 @@ $(BUILD)/docs-env/.ready: requirements-docs.txt
 	touch $@
 
 # Fields that a dataclass inherits from another module have annotations that pdoc cannot resolve.
-docs: $(STAMP) $(BUILD)/docs-env/.ready ## Write the documents as a site with search to build/docs, and the Python API to build/docs/api.
+docs: $(STAMP) $(BUILD)/docs-env/.ready ## Write the documents as a site with search to build/docs, and the Python API to build/docs/api (QUICK=1: a part).
 	NO_MKDOCS_2_WARNING=1 $(BUILD)/docs-env/bin/mkdocs build -q --strict -f .mkdocs.yml
 	$(PY) -W error -W "ignore:The module specification" -W "ignore:Couldn't import" \
 		-W "ignore:Error parsing type annotation" -m pdoc \
 		--docformat google --output-directory $(BUILD)/docs/api $(MODULES)
 
 bench: $(STAMP) ## Print the speed of encoding and decoding, beside zstd -3 on the same bytes.
-	$(PY) -m cassandra_spec.lab.golden $(ARGS)
+	$(PY) -m cassandra_spec.lab.codecs.golden $(ARGS)
 
 native: $(STAMP) ## Compile the native library now instead of at first use (CXX=compiler).
 	$(PY) -m cassandra_spec.native
 
 sanitize: $(STAMP) ## Run the native tests with AddressSanitizer and UndefinedBehaviorSanitizer (QUICK=1: a part).
-	$(PY) -m cassandra_spec.native.tools.sanitize $(if $(quick),tests/native -m "not slow" -k "not portable and not processors and not structures and not build and not levels") $(ARGS)
+	$(PY) -m cassandra_spec.native.tools.sanitize $(if $(quick),tests/native -m "not slow" -k "not portable and not processors and not structures and not build and not levels and not olmo2 and not granite and not phi3 and not qwen") $(ARGS)
 
 fuzz: $(STAMP) ## Feed mutated files, directories and flags for 100 s and count what happens (QUICK=1: 30 s; ARGS="--seconds 3600").
 	$(PY) -m tests.fuzz $(if $(quick),--seconds 30) $(ARGS)
 
 soak: $(STAMP) ## Compare speculative with plain replies, token by token, on 64 prompts (about an hour; goes on where it was stopped).
-	$(PY) -m cassandra_spec.bench.soak --out $(BUILD)/soak $(ARGS)
+	$(PY) -m cassandra_spec.lab.soak --out $(BUILD)/soak $(ARGS)
 
 regression: $(STAMP) ## Compare speculative with plain replies of the native engine on 60 prompts, contexts up to 8,192 included.
-	$(PY) -m cassandra_spec.bench.soak --backend native --prompts 60 --out $(BUILD)/soak $(ARGS)
+	$(PY) -m cassandra_spec.lab.soak --backend native --prompts 60 --out $(BUILD)/soak $(ARGS)
 
 synth: $(STAMP) ## Report area and timing of decoder, encoder and DMA tops (Debian: yosys, opensta, qflow-tech-osu018; LIBERTY=file).
 	$(PY) -m cassandra_spec.synth.report --out $(BUILD)/synth
@@ -148,8 +149,8 @@ formal: $(STAMP) ## Prove claims about the gateware (Debian: yosys; ARGS="NAMES"
 axi-rules: $(STAMP) ## Prove AXI rules that other people wrote (Debian: yosys; ARGS="--rules CHECKOUT [--planted]", a clone of SVA-AXI4-FVIP).
 	$(PY) -m cassandra_spec.verif.rules --out $(BUILD)/axi-rules $(ARGS)
 
-coverage: $(STAMP) ## Count lines, branches and changes of bits that suites see in the exported tops (long; ARGS="decoder_l8").
-	$(PY) -m cassandra_spec.verif.linecov --out $(BUILD)/linecov $(ARGS)
+coverage: $(STAMP) ## Count lines, branches and changes of bits that suites see in the exported tops (long; Debian: verilator; ARGS="decoder_l8").
+	$(PY) -m cassandra_spec.verif.tools.linecov --out $(BUILD)/linecov $(ARGS)
 
 soft-errors: $(STAMP) ## Change bits of registers in Verilated decoders and encoders, count what happens (ARGS="--flips N").
 	$(PY) -m cassandra_spec.verif.dma.soft_errors $(ARGS)

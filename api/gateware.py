@@ -4,17 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-from cassandra_spec.golden.format import SCHEMES
+from cassandra_spec.golden.format import SCHEMES, Scheme
 
 if TYPE_CHECKING:
     from cassandra_spec.synth.export import Config
 
 Top = Literal["decoder", "dma", "array", "encoder", "encoder-dma"]
 
-DECODER_FIELDS = ("codebook", "target_rate", "coded", "truncated", "window", "superblock")
-"""Options that all tops share, beside lanes and schemes."""
+
+class GatewareOptions(TypedDict, total=False):
+    """Options of the tops, by the names of `casspec rtl` (docs/hardware/integration.md)."""
+
+    codebook: int  # entries of a codebook: 16 or 32
+    target_rate: Literal["half", "full"]  # target beats per cycle: a half or one (decoders)
+    coded: bool  # decode coded pruned exponents, too (unary; decoders)
+    truncated: Sequence[int]  # smallest and largest supported `truncated` (decoders)
+    window: int  # rows of a unary-coded stream that are read per cycle
+    superblock: int  # bytes
+    decoders: int  # that share a read master (array)
+    bus: int  # width of the AXI data bus, in bits
+    burst: int  # longest burst, in bytes
+    buffer: int  # prefetch buffer of each region of a decoder, in bytes
+    queue: int  # depth of the queue of descriptors
+    books: int  # codebooks that descriptors can refer to
+    reorder: int  # reorder buffer of each decoder, in values (array)
+    address: int  # width of addresses, in bits
+    attributes: bool  # AxCACHE and AxPROT are inputs
+    vector: int  # longest vector of an encoder, in values
+    group: int  # largest group of an encoder, in values
+    segment: int  # longest segment of an encoder, in values
+    values_per_cycle: int  # input values of an encoder
+    results: int  # depth of the result queue (encoder-dma)
+    outstanding: int  # write bursts per region that may be outstanding (encoder-dma)
+
+
+_ENGINE = ("codebook", "target_rate", "coded", "truncated", "window", "superblock")
+"""Options of decoders and encoders, not of what is around them."""
 
 
 def export_gateware(
@@ -22,11 +49,11 @@ def export_gateware(
     top: Top | None = "decoder",
     *,
     lanes: int | Sequence[int] = 16,
-    schemes: Sequence[str] = SCHEMES,
+    schemes: Sequence[Scheme] = SCHEMES,
     period: float | None = None,
     reset: Literal["rst", "aresetn"] = "rst",
     initial: bool = True,
-    **fields: Any,
+    **fields: Unpack[GatewareOptions],
 ) -> list[Path]:
     """Write Verilog of a top, its memories and descriptions, as ``casspec rtl`` does.
 
@@ -38,7 +65,7 @@ def export_gateware(
         period: clock period of the constraints in ns; None: 2.
         reset: the reset port, synchronous: ``rst``, active high, or ``aresetn``, active low.
         initial: give registers initial values beside those of the reset.
-        fields: the other options of ``casspec rtl`` for this top, such as ``bus=256``.
+        fields: :class:`GatewareOptions`, such as ``bus=256``.
 
     Returns:
         The Verilog file of each module.
@@ -49,7 +76,7 @@ def export_gateware(
     from cassandra_spec.synth.export import DEFAULT_CONFIGS, PERIOD, Style, export_all
 
     sizes = [lanes] if isinstance(lanes, int) else list(lanes)
-    configs = _configs(top, sizes, schemes, fields) if top else DEFAULT_CONFIGS
+    configs = _configs(top, sizes, schemes, dict(fields)) if top else DEFAULT_CONFIGS
     style = Style(reset=reset, initial=initial)
     chosen = PERIOD if period is None else period
     pages = top is not None
@@ -64,7 +91,7 @@ def _configs(
     from cassandra_spec.rtl.common.command import DecoderConfig
     from cassandra_spec.synth.export import choose
 
-    shared = {name: fields.pop(name) for name in DECODER_FIELDS if name in fields}
+    shared = {name: fields.pop(name) for name in _ENGINE if name in fields}
     if "truncated" in shared:
         shared["truncated"] = tuple(shared["truncated"])
     shared["schemes"] = tuple(name for name in SCHEMES if name in schemes)

@@ -6,17 +6,45 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from cassandra_spec.golden import CassandraError, Packer
+from cassandra_spec.golden.format import Fill, PrunedExponent, Scheme
 
 if TYPE_CHECKING:
     from cassandra_spec.model.packing.calibration import Norms
     from cassandra_spec.model.packing.packer import Outcome
-    from cassandra_spec.model.packing.plan import PackPlan, Recipe
+    from cassandra_spec.model.packing.plan import (
+        GroupExponents,
+        Nonfinite,
+        PackPlan,
+        PruneScores,
+        Recipe,
+    )
     from cassandra_spec.model.weights.sources import Source
 
 Preset = Literal["fast", "paper", "small"]
+
+
+class PackFields(TypedDict, total=False):
+    """Fields of a recipe, by the names of `casspec pack` (docs/software/packing.md)."""
+
+    scheme: Scheme
+    truncated: int  # low bits of each kept value that the draft does not read
+    significand: int  # bits of an mx target's significand
+    fill: Fill  # value of the truncated bits in the draft
+    group: int  # values that share an exponent (mx, exact)
+    segment: int  # values whose data start at a new superblock
+    codebook: int  # maximum entries of a codebook of exponents (unary)
+    pruned_exponent: PrunedExponent  # encoding of the exponents of pruned values (unary)
+    beat: int  # lanes of a matching decoder
+    window: int  # rows of a unary-coded stream that are read at a time
+    lead: int  # beats between dependent verification streams
+    superblock: int  # bytes
+    prune: float  # fraction of each output row that the draft reads as 0
+    prune_scores: PruneScores  # scores that select the pruned values
+    group_exponents: GroupExponents  # choice of the exponents that groups share
+    nonfinite: Nonfinite  # NaN and infinities: an error, or (mx) saturated
 
 
 def _fastest_codec() -> Packer:
@@ -47,7 +75,7 @@ def pack(
     keep: Sequence[str] = (),
     pack_embedding: bool = False,
     work: Work | None = None,
-    **fields: Any,
+    **fields: Unpack[PackFields],
 ) -> Outcome:
     """Pack a model into a new directory, as ``casspec pack`` does.
 
@@ -61,8 +89,7 @@ def pack(
         keep: globs of tensors that are not packed.
         pack_embedding: pack an untied embedding, too.
         work: processes, progress and the like.
-        fields: fields of :class:`Format`, ``prune``, ``prune_scores``, ``group_exponents`` and
-            ``nonfinite``, in place of the preset's (docs/software/packing.md).
+        fields: :class:`PackFields`, in place of the preset's.
 
     Returns:
         The number of values and bytes.
@@ -75,7 +102,7 @@ def pack(
     from cassandra_spec.model.weights.sources import open_source
 
     work = work or Work()
-    plan = plan_of(preset, None if recipe is None else Path(recipe), fields)
+    plan = plan_of(preset, None if recipe is None else Path(recipe), dict(fields))
     plan = _with_overrides(plan, keep, pack_embedding=pack_embedding)
     opened = open_source(str(source))
     for note in (*(f"{opened.label}: {note}" for note in opened.notes), *plan.notes(opened)):

@@ -1,1 +1,1 @@
-"""Measure figures; each module is a benchmark that a command runs."""
+"""Measure a model on the user's machine: speed, accuracy, equal replies; search its settings."""

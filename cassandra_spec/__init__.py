@@ -16,9 +16,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cassandra_spec.api.gateware import export_gateware
+    from cassandra_spec.api.gateware import GatewareOptions, export_gateware
     from cassandra_spec.api.opening import KeyValues
-    from cassandra_spec.api.packing import Work, pack
+    from cassandra_spec.api.packing import PackFields, Work, pack
     from cassandra_spec.api.replies import Chat, Model, Reply, ReplyOptions, Stream
     from cassandra_spec.api.replies import open_model as open
     from cassandra_spec.drafting.settings import DraftCache, Levels
@@ -42,9 +42,11 @@ __all__ = [
     "DraftCache",
     "FileError",
     "Format",
+    "GatewareOptions",
     "KeyValues",
     "Levels",
     "Model",
+    "PackFields",
     "Packed",
     "Reply",
     "ReplyOptions",
@@ -60,9 +62,9 @@ __all__ = [
 ]
 
 _MODULES = {
-    "api.gateware": ("export_gateware",),
+    "api.gateware": ("GatewareOptions", "export_gateware"),
     "api.opening": ("KeyValues",),
-    "api.packing": ("Work", "pack"),
+    "api.packing": ("PackFields", "Work", "pack"),
     "api.replies": ("Chat", "Model", "Reply", "ReplyOptions", "Stream"),
     "drafting.settings": ("DraftCache", "Levels"),
     "golden": (

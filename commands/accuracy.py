@@ -22,10 +22,9 @@ comparison. Errors are standard errors over windows. See docs/software/packing.m
 """
 
 
-def register(subparsers: flags.Subparsers) -> None:
-    """Add the command."""
-    text = "measure perplexity and agreement of packed models"
-    parser = flags.add_command(subparsers, "accuracy", text, EPILOG, accuracy)
+def define(parser: flags.CommandParser) -> None:
+    """Define the flags."""
+    flags.describe(parser, EPILOG, accuracy)
     parser.add_argument(
         "packed", metavar="PACKED", type=Path, nargs="+", help="directories of packed models"
     )

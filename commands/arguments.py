@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 import cassandra_spec
-from cassandra_spec.bench.commands import measure
-from cassandra_spec.commands import (
-    accuracy,
-    checkout,
-    generate,
-    lossless,
-    own_text,
-    pack,
-    rtl,
-    serve,
-    tune,
-)
+from cassandra_spec.commands.checkout import lab_commands
+from cassandra_spec.toolkit.flags import Command, add_commands
 from cassandra_spec.toolkit.running import CommandParser
 
 DESCRIPTION = """\
@@ -38,28 +28,43 @@ or interrupt only the state that resumes an interrupted `pack` is kept.
 """
 
 
+COMMANDS = (  # those of a user come first
+    Command("pack", "pack a model into a new directory", "commands.pack:add_pack"),
+    Command("generate", "generate replies to prompts", "commands.generate:add_generate"),
+    Command("chat", "chat with a packed model", "commands.generate:add_chat"),
+    Command("serve", "start an OpenAI-compatible server", "commands.serve:define"),
+    Command(
+        "inspect", "show size and bits per weight of a packed model", "commands.pack:add_inspect"
+    ),
+    Command("rtl", "export the decoder or the encoder as Verilog", "commands.rtl:define"),
+    Command("unpack", "write a packed model as BF16 safetensors", "commands.pack:add_unpack"),
+    Command(
+        "calibrate",
+        "measure input norms of linear layers on a text, for pack",
+        "commands.pack:add_calibrate",
+    ),
+    Command("tune", "search the best pack settings for a model", "commands.tune:define"),
+    Command(
+        "bake-table", "build a table of n-grams from a model's own text", "commands.own_text:define"
+    ),
+    Command(
+        "accuracy", "measure perplexity and agreement of packed models", "commands.accuracy:define"
+    ),
+    Command(
+        "conform",
+        "compare the replies of two decoders, to check that speculation is lossless",
+        "commands.conform:define",
+    ),
+    Command("bench", "run a benchmark", "commands.bench:define"),
+)
+"""The commands of the product."""
+
+
 def build_parser() -> CommandParser:
-    """Build the parser of all commands."""
+    """Build the parser; a command's flags are added when it is given."""
     parser = CommandParser(prog="casspec", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument(
         "--version", action="version", version=f"casspec {cassandra_spec.__version__}"
     )
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    # The commands of a user come first.
-    pack.add_pack(subparsers)
-    generate.add_generate(subparsers)
-    generate.add_chat(subparsers)
-    serve.register(subparsers)
-    pack.add_inspect(subparsers)
-    rtl.register(subparsers)
-    pack.add_unpack(subparsers)
-    pack.add_calibrate(subparsers)
-    tune.register(subparsers)
-    own_text.register(subparsers)
-    accuracy.register(subparsers)
-    lossless.register(subparsers)
-    commands, benchmarks = checkout.lab_commands()
-    measure.register(subparsers, lossless.add_spec_bench, *benchmarks)
-    for register in commands:
-        register(subparsers)
+    add_commands(parser, (*COMMANDS, *lab_commands("COMMANDS")))
     return parser

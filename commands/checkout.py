@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from cassandra_spec.toolkit.flags import Subparsers
+from cassandra_spec.toolkit.flags import Command
 
 _LAB = "cassandra_spec.lab"
-Registers = Sequence[Callable[[Subparsers], None]]
 
 
-def lab_commands() -> tuple[Registers, Registers]:
-    """Return what adds the laboratory's commands and benchmarks; nothing without a checkout."""
+def lab_commands(table: str) -> Sequence[Command]:
+    """Return a table of the laboratory, COMMANDS or BENCHMARKS; empty without a checkout."""
     if importlib.util.find_spec(_LAB) is None:
-        return (), ()
-    found = importlib.import_module(f"{_LAB}.commands")
-    return found.COMMANDS, found.BENCHMARKS
+        return ()
+    found: Sequence[Command] = getattr(importlib.import_module(f"{_LAB}.commands"), table)
+    return found

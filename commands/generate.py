@@ -66,10 +66,9 @@ _FIRST = (
 """Flags that the short help of both commands shows."""
 
 
-def add_generate(subparsers: flags.Subparsers) -> None:
+def add_generate(parser: flags.CommandParser) -> None:
     """Add ``casspec generate``."""
-    text = "generate replies to prompts"
-    parser = flags.add_command(subparsers, "generate", text, GENERATE_EPILOG, _generate)
+    flags.describe(parser, GENERATE_EPILOG, _generate)
     model_flags.add_packed(parser)
     flags.add_repeated(parser, "prompt", "TEXT", "prompt")
     text = "read a prompt from a file; -: from standard input, the default without prompts"
@@ -85,10 +84,9 @@ def add_generate(subparsers: flags.Subparsers) -> None:
     parser.show_first("--prompt", "--prompt-file", "--batch", "--json", "--trace", *_FIRST)
 
 
-def add_chat(subparsers: flags.Subparsers) -> None:
+def add_chat(parser: flags.CommandParser) -> None:
     """Add ``casspec chat``."""
-    text = "chat with a packed model"
-    parser = flags.add_command(subparsers, "chat", text, CHAT_EPILOG, _chat)
+    flags.describe(parser, CHAT_EPILOG, _chat)
     model_flags.add_packed(parser)
     parser.set_defaults(raw=False, json=False, batch=1)
     _add_figures(parser)

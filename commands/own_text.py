@@ -31,10 +31,9 @@ command again. docs/software/table.md describes the file and its effect.
 _MB = 10**6
 
 
-def register(subparsers: flags.Subparsers) -> None:
-    """Add the command."""
-    text = "build a table of n-grams from a model's own text"
-    parser = flags.add_command(subparsers, "bake-table", text, TABLE_EPILOG, _bake)
+def define(parser: flags.CommandParser) -> None:
+    """Define the flags."""
+    flags.describe(parser, TABLE_EPILOG, _bake)
     add_own_text_flags(parser, tokens=50_000)
     parser.add_argument(
         "--order",

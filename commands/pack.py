@@ -104,11 +104,10 @@ _HARDWARE = ("segment", "codebook", "beat", "window", "lead", "superblock")
 """The fields for which a decoder is built."""
 
 
-def add_pack(subparsers: flags.Subparsers) -> None:
+def add_pack(parser: flags.CommandParser) -> None:
     """Add ``casspec pack``."""
-    text = "pack a model into a new directory"
     epilog = f"{PACK_EPILOG}\n{textwrap.fill(_SOURCES, 100)}"
-    parser = flags.add_command(subparsers, "pack", text, epilog, _pack)
+    flags.describe(parser, epilog, _pack)
     parser.add_argument("source", metavar="SOURCE", help="model to pack (see below)")
     flags.add_destination(parser)
     text = "named settings, see below (default: fast, unless --scheme or --recipe is given)"
@@ -188,10 +187,9 @@ def _add_work(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     return group
 
 
-def add_calibrate(subparsers: flags.Subparsers) -> None:
+def add_calibrate(parser: flags.CommandParser) -> None:
     """Add ``casspec calibrate``."""
-    text = "measure input norms of linear layers on a text, for pack"
-    parser = flags.add_command(subparsers, "calibrate", text, CALIBRATE_EPILOG, _calibrate)
+    flags.describe(parser, CALIBRATE_EPILOG, _calibrate)
     parser.add_argument("source", metavar="SOURCE", help="model, as for pack")
     flags.add_destination(parser, "file to write (.safetensors)", "OUT")
     flags.add_file(parser, "calibration", "calibration text (default: the bundled text)")
@@ -200,20 +198,18 @@ def add_calibrate(subparsers: flags.Subparsers) -> None:
     flags.add_quiet(parser)
 
 
-def add_unpack(subparsers: flags.Subparsers) -> None:
+def add_unpack(parser: flags.CommandParser) -> None:
     """Add ``casspec unpack``."""
-    text = "write a packed model as BF16 safetensors"
-    parser = flags.add_command(subparsers, "unpack", text, UNPACK_EPILOG, _unpack)
+    flags.describe(parser, UNPACK_EPILOG, _unpack)
     model_flags.add_packed(parser)
     flags.add_destination(parser)
     flags.add_switch(parser, "draft", "write the draft's weights instead of the target's")
     _add_work(parser)
 
 
-def add_inspect(subparsers: flags.Subparsers) -> None:
+def add_inspect(parser: flags.CommandParser) -> None:
     """Add ``casspec inspect``."""
-    text = "show size and bits per weight of a packed model"
-    parser = flags.add_command(subparsers, "inspect", text, INSPECT_EPILOG, _inspect)
+    flags.describe(parser, INSPECT_EPILOG, _inspect)
     parser.add_argument(
         "source", metavar="PATH", type=Path, help="packed model, or its model.safetensors"
     )

@@ -59,10 +59,9 @@ ENCODER_FLAGS = {
 }
 
 
-def register(subparsers: flags.Subparsers) -> None:
-    """Add the command."""
-    text = "export the decoder or the encoder as Verilog"
-    parser = flags.add_command(subparsers, "rtl", text, EPILOG, rtl)
+def define(parser: flags.CommandParser) -> None:
+    """Define the flags."""
+    flags.describe(parser, EPILOG, rtl)
     flags.add_folder(parser, "out", "output directory", "build/rtl", dest="destination")
     flags.add_choice(parser, "top", TOPS, "module to export")
     text = "export all configurations that `make lint` checks instead of one top"
@@ -105,10 +104,9 @@ def register(subparsers: flags.Subparsers) -> None:
 
 def rtl(args: argparse.Namespace) -> int:
     """Run ``casspec rtl``."""
-    from cassandra_spec.api.gateware import DECODER_FIELDS, export_gateware
+    from cassandra_spec.api.gateware import GatewareOptions, export_gateware
 
-    names = (*DECODER_FIELDS, *DMA_FLAGS, *ENCODER_FLAGS, "attributes")
-    given = {name: getattr(args, name) for name in names}
+    given = {name: getattr(args, name) for name in GatewareOptions.__annotations__}
     made = export_gateware(
         args.destination,
         None if args.tested else args.top,

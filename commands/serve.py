@@ -42,10 +42,9 @@ API, its limits and its guarantees.
 """
 
 
-def register(subparsers: flags.Subparsers) -> None:
-    """Add the command."""
-    text = "start an OpenAI-compatible server"
-    parser = flags.add_command(subparsers, "serve", text, EPILOG, _serve)
+def define(parser: flags.CommandParser) -> None:
+    """Define the flags."""
+    flags.describe(parser, EPILOG, _serve)
     model_flags.add_packed(parser)
     _add_server(parser)
     generate_flags.add_drafts(parser)

@@ -23,10 +23,9 @@ docs/software/acceptance.md describes the search and both objectives.
 """
 
 
-def register(subparsers: flags.Subparsers) -> None:
-    """Add the command."""
-    text = "search the best pack settings for a model"
-    parser = flags.add_command(subparsers, "tune", text, EPILOG, tune)
+def define(parser: flags.CommandParser) -> None:
+    """Define the flags."""
+    flags.describe(parser, EPILOG, tune)
     study_flags.add_study_flags(parser)
     flags.add_destination(parser, "recipe to write (.toml)", "OUT")
     text = "schemes to search (default: the lossless ones)"
@@ -40,7 +39,7 @@ def tune(args: argparse.Namespace) -> int:
     from cassandra_spec.bench.study import tuning
     from cassandra_spec.bench.study.figure import draw_front
     from cassandra_spec.bench.study.shared import shared
-    from cassandra_spec.bench.tuning import save_best, summary
+    from cassandra_spec.bench.study.summary import save_best, summary
     from cassandra_spec.golden.model_types import layer_numbers
     from cassandra_spec.model.output import write_file
     from cassandra_spec.toolkit.workers.pool import Workers

@@ -1,1 +1,1 @@
-"""The laboratory: other papers' draft methods and figures, and studies; not in the wheel."""
+"""The laboratory: result pages, and other papers' methods and figures; not in the wheel."""

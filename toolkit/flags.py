@@ -3,35 +3,54 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from cassandra_spec.toolkit.running import CommandParser, integer
 
 Flags: TypeAlias = argparse.ArgumentParser | argparse._ArgumentGroup
-if TYPE_CHECKING:
-    Subparsers: TypeAlias = argparse._SubParsersAction[CommandParser]
-else:
-    Subparsers = argparse._SubParsersAction  # which takes no argument at run time
 MAX_COUNT = 2**31 - 1
 """The largest count that a flag takes."""
 
 
-def add_command(
-    subparsers: Subparsers,
-    name: str,
-    text: str,
-    epilog: str,
-    run: Callable[[argparse.Namespace], int] | None = None,
-) -> CommandParser:
-    """Add a subcommand: its one-line help, examples and notes below the options, its function."""
-    description = f"{text[0].upper()}{text[1:]}."
-    parser = subparsers.add_parser(name, help=text, description=description, epilog=epilog)
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A subcommand, whose module is imported when the subcommand is given."""
+
+    name: str
+    text: str  # its line in the help
+    place: str  # "module:function" in the package; the function adds the flags to a parser
+
+    def define(self, parser: CommandParser) -> None:
+        """Add the flags."""
+        module, _, function = self.place.partition(":")
+        getattr(importlib.import_module(f"cassandra_spec.{module}"), function)(parser)
+
+
+def add_commands(
+    parser: CommandParser, commands: Iterable[Command], metavar: str = "COMMAND"
+) -> None:
+    """Add subcommands; a command line must name one."""
+    inner: argparse._SubParsersAction[CommandParser] = parser.add_subparsers(
+        metavar=metavar, required=True
+    )
+    for each in commands:
+        description = f"{each.text[0].upper()}{each.text[1:]}."
+        made = inner.add_parser(each.name, help=each.text, description=description)
+        made.define_later(each.define)
+
+
+def describe(
+    parser: CommandParser, epilog: str, run: Callable[[argparse.Namespace], int] | None = None
+) -> None:
+    """Set the examples and notes below the options, and the function of a subcommand."""
+    parser.epilog = epilog
     if run:
         parser.set_defaults(run=run)
-    return parser
 
 
 def add_count(
@@ -134,13 +153,19 @@ def add_questions(parser: Flags) -> None:
     add_count(parser, "each", "use the first N questions of each category")
 
 
-def add_results(parser: Flags, figure: str = "") -> None:
+def add_results(parser: Flags, figure: str = "", *, document: bool = True) -> None:
     """Add ``--json``, ``--figure`` if there is one (what it shows), ``--document``, ``--quiet``."""
     add_file(parser, "json", "write all figures as JSON")
     if figure:
         add_file(parser, "figure", f"write {figure} (SVG)")
-    add_file(parser, "document", "update the tables of this Markdown file")
+    if document:
+        add_document(parser)
     add_quiet(parser)
+
+
+def add_document(parser: Flags) -> None:
+    """Add ``--document FILE``, for pages of a checkout."""
+    add_file(parser, "document", "update the tables of this Markdown file")
 
 
 def shows_progress(args: argparse.Namespace) -> bool:

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 BAD_INPUT, INTERRUPTED, TERMINATED = 2, 130, 143
 LONGEST_LINE = 300
@@ -54,6 +54,18 @@ class CommandParser(argparse.ArgumentParser):
             help="print the traceback of an error",
         )
         self._first: frozenset[str] = frozenset()
+        self._define: Callable[[CommandParser], None] | None = None
+
+    def define_later(self, define: Callable[[CommandParser], None]) -> None:
+        """Call ``define`` when the flags are needed first; its imports may be slow."""
+        self._define = define
+
+    def defined(self) -> Self:
+        """Return the parser with all its flags."""
+        define, self._define = self._define, None
+        if define:
+            define(self)
+        return self
 
     def show_first(self, *flags: str) -> None:
         """Let ``--help`` show only these flags, and add ``--help-all``, which shows all."""
@@ -65,6 +77,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Return the help text, with the first flags if there is a choice of them."""
+        self.defined()
         flags = [action for action in self._actions if self._first and action.option_strings]
         later = {a: a.help for a in flags if not self._first.intersection(a.option_strings)}
         for action in later:
@@ -77,7 +90,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def format_whole_help(self) -> str:
         """Return the help text with all flags."""
-        first, self._first = self._first, frozenset()
+        first, self._first = self.defined()._first, frozenset()
         try:
             return self.format_help()
         finally:
@@ -86,6 +99,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does; the attribute ``given`` has the flags of the command line."""
         words = sys.argv[1:] if args is None else args
+        self.defined()
         found, rest = super().parse_known_args(words, namespace)
         found.given = frozenset(word.partition("=")[0] for word in words if word[:2] == "--")
         return found, rest

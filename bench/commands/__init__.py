@@ -1,1 +1,1 @@
-"""Benchmarks on the command line: flags of ``casspec bench`` and ``compare``, and their output."""
+"""Define the benchmarks of the product."""

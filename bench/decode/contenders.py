@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.model_types import HEAD
 from cassandra_spec.model.packing.packer import Override, PackPlan, Recipe
-
-Kind = Literal["native", "torch", "transformers", "llama.cpp"]
+from cassandra_spec.toolkit import globs
 
 _EXACT: dict[str, Any] = {
     "scheme": "exact",
@@ -46,15 +43,14 @@ class Contender:
     """One way to decode."""
 
     name: str
-    kind: Kind
-    plan: str = "exact-4"  # of PLANS; native, torch and transformers load packed models
+    kind: str  # native, torch, or what the laboratory knows
+    program: str = "cassandra_spec.bench.decode.serve"  # module that decodes
+    plan: str = "exact-4"  # of PLANS
     target: str = "bf16"  # form of the native target
     draft: Literal["none", "model", "lookup", "hybrid"] = "none"  # none: plain decoding
     gamma: int | Literal["adaptive"] = "adaptive"
     min_margin: float = 0.0
     table: bool = False  # of n-grams, for the low drafter
-    weights: str = "BF16"  # type of llama.cpp's file
-    flash: bool = False  # llama.cpp's flash attention
     slow: bool = False  # answers a subset of the prompts, with short replies
     same_as: str | None = None  # whose replies its own must be, token for token
     checkout: Path | None = None  # whose code decodes, if not this one's
@@ -68,9 +64,6 @@ class Contender:
 
 PLAIN = "native plain, BF16"
 """The baseline of ratios."""
-
-FLASH = "llama.cpp BF16, flash attention"
-"""Llama.cpp with flash attention; LLAMA in results.py is without."""
 
 _SHORT_PLAIN = "native plain, 12-bit"
 _MX_PLAIN = "native plain, mx"
@@ -88,7 +81,7 @@ def _speculative(
     return _native(name, draft=draft, min_margin=margin, **fields)
 
 
-CONTENDERS = (
+NATIVE = (
     _native("plain, BF16", same_as=None),
     # rounds otherwise where a matrix has escapes: docs/software/kernels.md
     _native("plain, 12-bit", same_as=None, target="packed12"),
@@ -113,11 +106,8 @@ CONTENDERS = (
         table=True,
         same_as=_SHORT_PLAIN,
     ),
-    Contender(name="llama.cpp BF16", kind="llama.cpp", weights="BF16"),
-    Contender(name=FLASH, kind="llama.cpp", weights="BF16", flash=True),
-    Contender(name="llama.cpp Q8_0", kind="llama.cpp", weights="Q8_0"),
-    Contender(name="llama.cpp Q4_1", kind="llama.cpp", weights="Q4_1"),
-    Contender(name="transformers BF16", kind="transformers", slow=True),
+)
+TORCH = (
     Contender(name=_TORCH_PLAIN, kind="torch", slow=True),
     Contender(
         name="torch backend, exact, 4 bits",
@@ -128,47 +118,18 @@ CONTENDERS = (
         same_as=_TORCH_PLAIN,
     ),
 )
-
-
-_BESIDE = ", beside"
-
-
-def with_checkout(contenders: Sequence[Contender], checkout: Path) -> list[Contender]:
-    """Return the contenders, and the native ones again with the code of another checkout.
-
-    Raises:
-        CassandraError: the folder is no checkout of this project.
-    """
-    if not (checkout / "cassandra_spec" / "native").exists():
-        raise CassandraError(f"beside must be a checkout of this project, not {checkout}")
-    others = [
-        dataclasses.replace(
-            each,
-            name=name_beside(each.name),
-            checkout=checkout.resolve(),
-            same_as=each.same_as and name_beside(each.same_as),
-        )
-        for each in contenders
-        if each.kind == "native" and not each.table
-    ]
-    return [*contenders, *others]
+CONTENDERS = (*NATIVE, *TORCH)
 
 
 def name_beside(name: str) -> str:
-    """Return the name of the same contender with the other checkout's code."""
-    return name + _BESIDE
+    """Return the name of the same contender with another checkout's code."""
+    return f"{name}, beside"
 
 
-def choose(patterns: Sequence[str]) -> list[Contender]:
+def choose(
+    patterns: Sequence[str], contenders: Sequence[Contender] = CONTENDERS
+) -> list[Contender]:
     """Return the contenders whose names match a glob, by default all, and their references."""
-    for pattern in patterns:
-        if not any(fnmatch.fnmatchcase(each.name, pattern) for each in CONTENDERS):
-            known = "; ".join(each.name for each in CONTENDERS)
-            raise CassandraError(f"contenders must be among {known}, not {pattern!r}")
-    named = {
-        each.name
-        for each in CONTENDERS
-        if not patterns or any(fnmatch.fnmatchcase(each.name, p) for p in patterns)
-    }
-    needed = {each.same_as for each in CONTENDERS if each.name in named}
-    return [each for each in CONTENDERS if each.name in named | needed]
+    named = {each.name: each for each in globs.choose("contenders", patterns, contenders)}
+    needed = {each.same_as for each in named.values()}
+    return [each for each in contenders if each.name in named.keys() | needed]

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from textwrap import indent
-from typing import Any
+from collections.abc import Sequence
 
 from cassandra_spec.bench.decode.results import Figure, Summary
 from cassandra_spec.drafting.report import plan_shares
-from cassandra_spec.model.output import file_place, write_file, write_json
-from cassandra_spec.toolkit.documents import fill_file, provenance, require_block
 from cassandra_spec.toolkit.tables import text_table
 
 _COLUMNS = (
@@ -80,41 +74,6 @@ def differing_replies(found: Sequence[Summary]) -> tuple[int, int]:
     """Count the replies that differ although they must not, and those compared."""
     compared = sum(each.compared for each in found)
     return compared - sum(each.identical for each in found), compared
-
-
-def check_outputs(args: argparse.Namespace, block: str = "") -> None:
-    """Refuse what :func:`finish` could not write, before long work begins.
-
-    Raises :class:`CassandraError` for a file that cannot be there, and
-    :class:`~cassandra_spec.toolkit.documents.DocumentError` for a document without the block.
-    """
-    given = vars(args)
-    for file in filter(None, map(given.get, ("json", "figure", "page"))):
-        file_place(file)
-    if document := given.get("document"):
-        require_block(document, block)
-
-
-def finish(
-    args: argparse.Namespace,
-    body: Mapping[str, Sequence[Any]],
-    blocks: Mapping[str, str],
-    draw: Callable[[], bytes] = bytes,
-) -> None:
-    """Print tables, and write what the flags of ``flags.add_results`` ask for.
-
-    The dataclasses of ``body`` go to JSON, the tables with their origin into a document's blocks,
-    and what ``draw`` returns is the figure.
-    """
-    print("\n\n".join(blocks.values()))
-    if args.json:
-        plain = {name: list(map(dataclasses.asdict, some)) for name, some in body.items()}
-        write_json(args.json, plain, indent=None)
-    if args.document:
-        texts = {name: f"{provenance()}\n\n{indent(t, '    ')}" for name, t in blocks.items()}
-        fill_file(args.document, texts)
-    if figure := vars(args).get("figure"):
-        write_file(figure, draw())
 
 
 def draw(found: Sequence[Summary], *, title: str) -> bytes:

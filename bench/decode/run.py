@@ -5,31 +5,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cassandra_spec.bench.decode.contenders import PLANS, Contender
-from cassandra_spec.bench.decode.gguf_file import write_gguf
 from cassandra_spec.bench.decode.probe import memory_speed
 from cassandra_spec.bench.decode.results import Turn, Turns, total
-from cassandra_spec.bench.decode.weights import Dithered
-from cassandra_spec.bench.decode.workers import Worker, llama_program
-from cassandra_spec.golden import CassandraError
-from cassandra_spec.golden.model_config import read_config
+from cassandra_spec.bench.decode.workers import Worker
 from cassandra_spec.model.packing.calibration import Norms
 from cassandra_spec.model.packing.packer import pack_model
 from cassandra_spec.model.weights.sources import Source
 
-WEIGHTS = ("dequantised", "dithered")
-"""The weights as the source has them, and as if they had never been quantised."""
-
-
-def make_source(source: Source, weights: str) -> Source:
-    """Return the source of one set of weights."""
-    return source if weights == WEIGHTS[0] else Dithered(source)
+DEQUANTISED = "dequantised"
+"""The weights as the source has them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +31,6 @@ class Bench:
     max_tokens: int
     slow_tokens: int
     threads: int
-    llama_python: Path | None
     table: Path | None  # of n-grams
     jobs: int | None
     say: Callable[[str], object]
@@ -59,7 +48,7 @@ class Bench:
             workers = {}
             for each in contenders:
                 worker = Worker(
-                    each.name, self._command(each, weights, source, norms), each.checkout
+                    each.name, self.command(each, weights, source, norms), each.checkout
                 )
                 workers[each.name] = stack.enter_context(worker)
                 self.say(f"{weights}: {each.name} is ready")
@@ -75,11 +64,7 @@ class Bench:
 
     def able(self) -> list[Contender]:
         """Return the contenders whose requirements are met."""
-        return [
-            each
-            for each in self.contenders
-            if (each.kind != "llama.cpp" or self.llama_python) and (not each.table or self.table)
-        ]
+        return [each for each in self.contenders if self.table or not each.table]
 
     def _warm(self, workers: Mapping[str, Worker], contenders: Sequence[Contender]) -> None:
         """Let each decode a little, untimed."""
@@ -116,18 +101,15 @@ class Bench:
 
     # --- models -------------------------------------------------------------------------------
 
-    def _command(
+    def command(
         self, contender: Contender, weights: str, source: Source, norms: Norms | None
     ) -> list[str]:
-        sizes = [str(self.threads), str(self.context)]
-        if contender.kind == "llama.cpp":
-            file = self._gguf(contender.weights, weights, source, norms)
-            return [*self._llama("serve"), str(file), sizes[1], sizes[0], str(int(contender.flash))]
+        """Return the command of a worker; pack its model if it is missing."""
         packed = self.packed(contender.plan, weights, source, norms)
         table = str(self.table) if contender.table else None
         options = json.dumps({**contender.settings, "table": table})
-        module = "cassandra_spec.bench.decode.serve"
-        return [sys.executable, "-m", module, str(packed), options, *sizes]
+        program = [sys.executable, "-m", contender.program, str(packed), options]
+        return [*program, str(self.threads), str(self.context)]
 
     def packed(self, plan: str, weights: str, source: Source, norms: Norms | None) -> Path:
         """Return a packed model; pack it if it is missing."""
@@ -136,23 +118,3 @@ class Bench:
             self.say(f"{weights}: packing {plan}")
             pack_model(source, place, PLANS[plan], norms=norms, jobs=self.jobs)
         return place
-
-    def _gguf(self, kind: str, weights: str, source: Source, norms: Norms | None) -> Path:
-        """Return a file for llama.cpp; llama.cpp itself converts types other than BF16."""
-        plain = (self.folder / f"{weights}-BF16.gguf").absolute()
-        if not plain.exists():
-            config = read_config(self.packed("exact-4", weights, source, norms))
-            write_gguf(source, config, plain)
-        file = plain.with_name(f"{weights}-{kind}.gguf")
-        if not file.exists():
-            part = file.with_suffix(".part")
-            command = [*self._llama("quantize"), str(plain), str(part), kind]
-            made = subprocess.run(command, capture_output=True, text=True, check=False)
-            if made.returncode:
-                raise CassandraError(f"llama.cpp must quantise to {kind}: {made.stderr[-300:]}")
-            part.rename(file)
-        return file
-
-    def _llama(self, what: str) -> list[str]:
-        assert self.llama_python is not None
-        return [*llama_program(self.llama_python), what]

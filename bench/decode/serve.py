@@ -1,5 +1,4 @@
-"""A worker of :mod:`cassandra_spec.bench.decode.workers` that decodes by this project or by
-transformers.
+"""A worker of :mod:`cassandra_spec.bench.decode.workers` that decodes by this project.
 
 ``python -m cassandra_spec.bench.decode.serve PACKED SETTINGS THREADS CONTEXT``, SETTINGS being a
 JSON object.
@@ -16,19 +15,20 @@ from typing import Any
 
 Answer = dict[str, Any]
 Request = dict[str, Any]
+Loaded = tuple[Callable[[Request], Answer], int | None]
+"""A function that answers requests, and the bytes that the model holds, if known."""
+Load = Callable[[Path, dict[str, Any], int, int], Loaded]
+"""A loader of a packed model, with settings, threads and context."""
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str], load: Load | None = None) -> None:
     """Load a model, then answer until the input ends."""
     settings: dict[str, Any] = json.loads(argv[1])
-    loaders = {"native": _native, "torch": _torch, "transformers": _transformers}
-    reply, size = loaders[settings["kind"]](Path(argv[0]), settings, int(argv[2]), int(argv[3]))
+    load = load or {"native": _native, "torch": _torch}[settings["kind"]]
+    reply, size = load(Path(argv[0]), settings, int(argv[2]), int(argv[3]))
     print(json.dumps({"ready": True, "bytes": size}), flush=True)
     for line in sys.stdin:
         print(json.dumps(reply(json.loads(line))), flush=True)
-
-
-Loaded = tuple[Callable[[Request], Answer], int | None]
 
 
 def timed(rounds: Iterable[list[int]]) -> Answer:
@@ -93,68 +93,6 @@ def _replier(model: Any, options: dict[str, Any]) -> Callable[[Request], Answer]
         }
 
     return reply
-
-
-def _transformers(packed: Path, options: dict[str, Any], threads: int, context: int) -> Loaded:
-    import torch
-    from transformers import GenerationConfig
-
-    from cassandra_spec.golden import GoldenCodec
-    from cassandra_spec.model.packing.packer import open_packed
-    from cassandra_spec.model.reply import build_model, packed_reader
-
-    torch.set_num_threads(threads)
-    network = build_model(packed, packed_reader(open_packed(packed), GoldenCodec().decode_target))
-
-    def reply(request: Request) -> Answer:
-        clock = _Clock(len(request["prompt"]))
-        config = GenerationConfig(
-            max_new_tokens=request["max_tokens"],
-            do_sample=False,
-            eos_token_id=request["stops"],
-            pad_token_id=request["stops"][0],
-        )
-        inputs = torch.tensor([request["prompt"]])
-        with torch.inference_mode():
-            network.generate(
-                inputs,
-                attention_mask=torch.ones_like(inputs),
-                generation_config=config,
-                streamer=clock,
-            )
-        return clock.answer()
-
-    return reply, None
-
-
-class _Clock:
-    """A streamer that keeps tokens with the time at which they came."""
-
-    def __init__(self, prompt: int) -> None:
-        self._skip = prompt
-        self._begin = self._first = self._end = time.perf_counter()
-        self._tokens: list[int] = []
-
-    def put(self, values: Any) -> None:
-        """Take tokens; the prompt comes first."""
-        if self._skip:
-            self._skip = 0
-            return
-        self._end = time.perf_counter()
-        if not self._tokens:
-            self._first = self._end
-        self._tokens += values.reshape(-1).tolist()
-
-    def end(self) -> None:
-        """Do nothing at the end."""
-
-    def answer(self) -> Answer:
-        """Return the collected answer."""
-        return {
-            "tokens": self._tokens,
-            "first": self._first - self._begin,
-            "seconds": self._end - self._first,
-        }
 
 
 if __name__ == "__main__":

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from cassandra_spec.bench.decode.prompts import encode_after, in_rounds
 from cassandra_spec.bench.decode.results import Summary, Turns, summaries
-from cassandra_spec.bench.decode.run import Bench, make_source
+from cassandra_spec.bench.decode.run import DEQUANTISED, Bench
 from cassandra_spec.bench.study.prompts import bundled_prompts
 from cassandra_spec.drafting import encode_prompt, stop_tokens
 from cassandra_spec.model.packing.calibration import HELD_OUT, Norms, read_text
@@ -37,7 +37,7 @@ def prepare(
         CassandraError: there are not enough prompts, or the text is too short.
     """
     bench.folder.mkdir(parents=True, exist_ok=True)
-    packed = bench.packed("exact-4", "dequantised", source, norms)
+    packed = bench.packed("exact-4", DEQUANTISED, source, norms)
     tokenizer: Any = load_tokenizer(packed)
     texts = [prompt.text for prompt in bundled_prompts("bench")][:prompts]
     filler = read_text(None, HELD_OUT) if context else ""
@@ -71,11 +71,11 @@ def open_turns(bench: Bench, source: Source, name: Path = Path("turns.jsonl")) -
 
 
 def measure_all(
-    bench: Bench, source: Source, norms: Norms, weights: Sequence[str], turns: Turns
+    bench: Bench, sources: Mapping[str, Source], norms: Norms, turns: Turns
 ) -> list[Summary]:
-    """Run the turns of all contenders with each kind of weights; return the summaries."""
-    for kind in weights:
-        bench.run(kind, make_source(source, kind), norms, turns)
+    """Run the turns of all contenders with each source, by kind of weights; return summaries."""
+    for kind, source in sources.items():
+        bench.run(kind, source, norms, turns)
     names = {each.name for each in bench.contenders}
-    some = [turn for turn in turns if turn.weights in weights and turn.contender in names]
+    some = [turn for turn in turns if turn.weights in sources and turn.contender in names]
     return summaries(some, bench.contenders)

@@ -1,1 +1,1 @@
-"""Studies of drafts on real text: acceptance by setting, and the search for the best settings."""
+"""Acceptance of drafts on real text, and the search for the best settings."""

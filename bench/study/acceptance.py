@@ -1,10 +1,9 @@
-"""Acceptance of settings on real replies, with intervals over prompts, and what it saves."""
+"""Acceptance of settings on real replies, and the traffic that it saves."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,84 +13,107 @@ from cassandra_spec.bench.study.emulation import Round, rounds
 from cassandra_spec.drafting import Costs, Counters, KeyValueCounters, Report, make_report
 from cassandra_spec.model.speculative import KeyValueFormat
 
-_DRAWS = 2000  # of the bootstrap
-_COVERAGE = 0.95
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Interval:
-    """A figure with the bounds that a bootstrap over prompts gives it (95 %)."""
+class Ratio:
+    """A figure that is one weighted sum of counts over another."""
 
-    value: float
-    low: float
-    high: float
+    part: Mapping[str, float]  # weight of each count of a counters
+    whole: Mapping[str, float]
 
-    def __str__(self) -> str:
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+    def of(self, counted: Iterable[Counters]) -> float:
+        """Return the figure of all counts together; 0 if the denominator is 0."""
+        return float(self.of_counts(counts_of(counted).sum(axis=0)))
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
-    """A setting at one gamma."""
-
-    label: str
-    scheme: str
-    gamma: int
-    prompts: int
-    acceptance: Interval  # accepted / drafted
-    conditional: Interval  # accepted / drafted tokens whose predecessors were accepted
-    speedup: Interval  # traffic, everything counted
-    draft_bits: float  # per weight of linear layers and head
-    target_bits: float
-    report: Report
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain objects for JSON, with the figures that the system model reads at the top."""
-        report = self.report
-        return {
-            **{k: v for k, v in dataclasses.asdict(self).items() if k != "report"},
-            "drafted": report.drafted,
-            "accepted": report.accepted,
-            "acceptance_rate": report.acceptance_rate,
-            "conditional_rate": report.conditional_rate,
-            "tokens": report.tokens,
-            "report": report.to_dict(),
-        }
+    def of_counts(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the figure of summed counts [..., counts]."""
+        part, whole = (
+            counts @ [weights.get(name, 0.0) for name in _COUNTS]
+            for weights in (self.part, self.whole)
+        )
+        return np.asarray(np.divide(part, whole, out=np.zeros_like(part), where=whole != 0))
 
 
-def row(measured: Measured, gamma: int) -> Row:
-    """Return the figures of one setting at one gamma, up to the measured depth."""
-    counted = _count(measured, gamma)
-    total = Counters()
-    for each in counted:
-        total.add(each)
-    costs, setting = measured.costs, measured.setting
-    packed = costs.linear + costs.head
-    return Row(
-        label=setting.name,
-        scheme=setting.plan.default.format.scheme,
-        gamma=gamma,
-        prompts=len(counted),
-        acceptance=bootstrap(counted, ACCEPTANCE),
-        conditional=bootstrap(counted, CONDITIONAL),
-        speedup=bootstrap(counted, speedup_ratio(costs)),
-        draft_bits=16 * packed.draft / packed.bf16,
-        target_bits=16 * packed.target / packed.bf16,
-        report=make_report(total, measured.settings(gamma), costs=costs),
+ACCEPTANCE = Ratio(part={"accepted": 1}, whole={"drafted": 1})
+
+
+def speedup_ratio(costs: Costs) -> Ratio:
+    """Return the speed-up by total traffic, as in the report."""
+    weights = costs.weights
+    return Ratio(
+        part={"tokens": weights.bf16, "kv.bf16": 1},
+        whole={
+            "passes": weights.draft,
+            "rounds": weights.target,
+            "kv.draft": 1,
+            "kv.target": 1,
+        },
     )
 
 
-def best_row(measured: Measured, depth: int) -> Row:
-    """Return the row of the gamma with the least total traffic; on ties, the smaller gamma."""
-    ratio = speedup_ratio(measured.costs)
-    gammas = range(1, depth + 1)
-    return row(measured, max(gammas, key=lambda gamma: ratio.of(_count(measured, gamma))))
+_FIELDS = ("rounds", "passes", "drafted", "accepted", "tested", "tokens")
+_KV_FIELDS = ("draft", "target", "plain", "bf16")
+_COUNTS = (*_FIELDS, *(f"kv.{name}" for name in _KV_FIELDS))
 
 
-def _count(measured: Measured, gamma: int) -> list[Counters]:
+def counts_of(counted: Iterable[Counters]) -> NDArray[np.float64]:
+    """Return the counts of each, float64 [counters, counts]."""
+    return np.array([_counts(counters) for counters in counted], np.float64)
+
+
+def _counts(counters: Counters) -> list[int]:
+    kv = counters.kv or KeyValueCounters()
+    return [getattr(counters, name) for name in _FIELDS] + [
+        getattr(kv, name) for name in _KV_FIELDS
+    ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Counted:
+    """A setting at one gamma."""
+
+    measured: Measured
+    gamma: int
+    replies: Sequence[Counters]  # of each prompt
+
+    @property
+    def acceptance(self) -> float:
+        """Accepted / drafted."""
+        return ACCEPTANCE.of(self.replies)
+
+    @property
+    def speedup(self) -> float:
+        """The speed-up by total traffic, everything counted."""
+        return speedup_ratio(self.measured.costs).of(self.replies)
+
+    @property
+    def bits(self) -> tuple[float, float]:
+        """Bits per weight of linear layers and head, of draft and target."""
+        packed = self.measured.costs.linear + self.measured.costs.head
+        return 16 * packed.draft / packed.bf16, 16 * packed.target / packed.bf16
+
+    @property
+    def report(self) -> Report:
+        """The report of all replies together."""
+        total = Counters()
+        for each in self.replies:
+            total.add(each)
+        settings = self.measured.settings(self.gamma)
+        return make_report(total, settings, costs=self.measured.costs)
+
+
+def count(measured: Measured, gamma: int) -> Counted:
+    """Count one setting's rounds at one gamma, up to the measured depth."""
     asked = measured.settings(gamma)
     found = rounds(measured.replies, measured.drafts, asked, table=measured.table)
-    return [_count_reply(each, measured) for each in found]
+    replies = [_count_reply(each, measured) for each in found]
+    return Counted(measured=measured, gamma=gamma, replies=replies)
+
+
+def count_best(measured: Measured, depth: int) -> Counted:
+    """Count at the gamma with the least total traffic; on ties, the smaller gamma."""
+    every = (count(measured, gamma) for gamma in range(1, depth + 1))
+    return max(every, key=lambda counted: counted.speedup)
 
 
 def _count_reply(found: list[Round], measured: Measured) -> Counters:
@@ -119,77 +141,3 @@ def _add_key_values(
     for place in range(start, start + found.tokens):
         total.plain += read(place, place + 1, size.target)
         total.bf16 += round((place + 1) * size.bf16)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Ratio:
-    """A figure that is one weighted sum of counts over another."""
-
-    part: Mapping[str, float]  # weight of each count of a counters
-    whole: Mapping[str, float]
-
-    def of(self, counted: Iterable[Counters]) -> float:
-        """Return the figure of all counts together; 0 if the denominator is 0."""
-        counts = np.array([_counts(counters) for counters in counted], np.float64).sum(axis=0)
-        return float(self.of_counts(counts))
-
-    def of_counts(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the figure of summed counts [..., counts]."""
-        part, whole = (
-            counts @ [weights.get(name, 0.0) for name in _COUNTS]
-            for weights in (self.part, self.whole)
-        )
-        return np.asarray(np.divide(part, whole, out=np.zeros_like(part), where=whole != 0))
-
-
-ACCEPTANCE = Ratio(part={"accepted": 1}, whole={"drafted": 1})
-CONDITIONAL = Ratio(part={"accepted": 1}, whole={"tested": 1})
-
-
-def speedup_ratio(costs: Costs) -> Ratio:
-    """Return the speed-up by total traffic, as in the report."""
-    weights = costs.weights
-    return Ratio(
-        part={"tokens": weights.bf16, "kv.bf16": 1},
-        whole={
-            "passes": weights.draft,
-            "rounds": weights.target,
-            "kv.draft": 1,
-            "kv.target": 1,
-        },
-    )
-
-
-TOKENS_PER_VERIFICATION = Ratio(part={"tokens": 1}, whole={"rounds": 1})
-
-
-def bootstrap(counted: Sequence[Counters], figure: Ratio) -> Interval:
-    """Return the figure over all prompts, and its interval over draws of prompts."""
-    counts = np.array([_counts(counters) for counters in counted], np.float64)
-    return interval(counts, figure.of_counts)
-
-
-def interval(
-    counts: NDArray[np.float64], figure: Callable[[NDArray[np.float64]], NDArray[np.float64]]
-) -> Interval:
-    """Return a figure of sums of ``counts`` [items, counts], and its interval over draws of items.
-
-    Items are drawn with replacement, 2,000 times; the figure is computed from each draw's sum.
-    """
-    draws = np.random.default_rng(0).integers(len(counts), size=(_DRAWS, len(counts)))
-    found = figure(counts[draws].sum(axis=1))
-    tail = (1 - _COVERAGE) / 2
-    low, high = np.quantile(found, [tail, 1 - tail])
-    return Interval(value=float(figure(counts.sum(axis=0))), low=float(low), high=float(high))
-
-
-_FIELDS = ("rounds", "passes", "drafted", "accepted", "tested", "tokens")
-_KV_FIELDS = ("draft", "target", "plain", "bf16")
-_COUNTS = (*_FIELDS, *(f"kv.{name}" for name in _KV_FIELDS))
-
-
-def _counts(counters: Counters) -> list[int]:
-    kv = counters.kv or KeyValueCounters()
-    return [getattr(counters, name) for name in _FIELDS] + [
-        getattr(kv, name) for name in _KV_FIELDS
-    ]

@@ -1,39 +1,17 @@
-"""Plots: acceptance against the bits of the draft (the paper's Figure 7), speed against memory."""
+"""Plot speed against memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from cassandra_spec.bench.study.acceptance import Row
 from cassandra_spec.bench.study.tuning import Score, front
 from cassandra_spec.toolkit.plots import described_svg
 
-_MARKS = "osD^v<>"
-
-
-def draw(curves: Mapping[str, Sequence[Row]], *, title: str) -> bytes:
-    """Draw an SVG with one curve per family; bars are the intervals over prompts."""
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for mark, (family, rows) in zip(_MARKS, curves.items(), strict=False):
-        ordered = sorted(rows, key=lambda row: row.draft_bits)
-        values = [row.acceptance.value for row in ordered]
-        below = [row.acceptance.value - row.acceptance.low for row in ordered]
-        above = [row.acceptance.high - row.acceptance.value for row in ordered]
-        axes.errorbar(
-            [row.draft_bits for row in ordered],
-            values,
-            yerr=[below, above],
-            marker=mark,
-            capsize=3,
-            label=family,
-        )
-    axes.set(xlabel="bits per weight that the draft reads", title=title, ylim=(0, 1))
-    axes.set_ylabel("accepted / drafted")
-    return _finished(figure, axes)
+MARKS = "osD^v<>"
+"""The marks of curves, in turn."""
 
 
 def draw_front(scores: Sequence[Score], *, title: str) -> bytes:
@@ -43,7 +21,7 @@ def draw_front(scores: Sequence[Score], *, title: str) -> bytes:
     """
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
-    for mark, scheme in zip(_MARKS, sorted({s.candidate.scheme for s in scores}), strict=False):
+    for mark, scheme in zip(MARKS, sorted({s.candidate.scheme for s in scores}), strict=False):
         some = [s for s in scores if s.candidate.scheme == scheme]
         axes.plot([s.target_bits for s in some], [s.speedup for s in some], mark, label=scheme)
     best = front(scores)
@@ -60,10 +38,10 @@ def draw_front(scores: Sequence[Score], *, title: str) -> bytes:
     plain = [s.plain_speedup for s in best]
     axes.plot([s.target_bits for s in best], plain, "k--", label="without speculation")
     axes.set(xlabel="bits per weight stored", ylabel="traffic speed-up over BF16", title=title)
-    return _finished(figure, axes)
+    return finished(figure, axes)
 
 
-def _finished(figure: Figure, axes: Axes) -> bytes:
+def finished(figure: Figure, axes: Axes) -> bytes:
     """Return the SVG with a title, and a description for readers who cannot see it."""
     axes.grid(alpha=0.3)
     axes.legend()

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cassandra_spec.bench.study.acceptance import Row, best_row, row
+from cassandra_spec.bench.study.acceptance import Counted, count, count_best
 from cassandra_spec.bench.study.drafts import Measured, Setting
 from cassandra_spec.golden import CassandraError, Format
 from cassandra_spec.golden.errors import FileError
@@ -148,36 +148,36 @@ def score(candidate: Candidate, measured: Measured, depth: int) -> Score:
 
     Of margins that are equally good the smallest one is taken. Eq. 2 knows no margins.
     """
-    by_margin = {margin: best_row(with_margin(measured, margin), depth) for margin in MARGINS}
-    margin = max(by_margin, key=lambda margin: by_margin[margin].speedup.value)
+    by_margin = {margin: count_best(with_margin(measured, margin), depth) for margin in MARGINS}
+    margin = max(by_margin, key=lambda margin: by_margin[margin].speedup)
     best = by_margin[margin]
-    traffic = best.report.traffic["all"]
+    draft_bits, target_bits = best.bits
     return Score(
         candidate=candidate,
         gamma=best.gamma,
         min_margin=margin,
-        acceptance=best.acceptance.value,
-        speedup=best.speedup.value,
-        speedup_without=by_margin[0.0].speedup.value,
-        plain_speedup=traffic.plain_speedup or 0.0,
-        draft_bits=best.draft_bits,
-        target_bits=best.target_bits,
-        eq_2=eq_2(candidate, row(measured, min(EQ_2_GAMMA, depth)), measured),
+        acceptance=best.acceptance,
+        speedup=best.speedup,
+        speedup_without=by_margin[0.0].speedup,
+        plain_speedup=best.report.traffic["all"].plain_speedup or 0.0,
+        draft_bits=draft_bits,
+        target_bits=target_bits,
+        eq_2=eq_2(candidate, count(measured, min(EQ_2_GAMMA, depth))),
         draft=measured.asked.draft,
     )
 
 
-def eq_2(candidate: Candidate, at: Row, measured: Measured) -> float:
+def eq_2(candidate: Candidate, at: Counted) -> float:
     """Eq. 2 as printed, scaled: acceptance / (share of bits kept, by bytes of weights and KV).
 
     S_kv is the mean size of keys and values that a target pass of the run sees.
     """
-    costs, report = measured.costs, at.report
+    costs, report = at.measured.costs, at.report
     weights = costs.linear.bf16 + costs.head.bf16
     kv = report.kv.bf16
     kept = weights * (1 - candidate.prune) * (_TARGET_BITS - candidate.truncated)
     kept += kv * (_TARGET_BITS - (candidate.kv or 0))
-    return at.acceptance.value * _TARGET_BITS * (weights + kv) / kept
+    return at.acceptance * _TARGET_BITS * (weights + kv) / kept
 
 
 class State:

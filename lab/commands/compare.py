@@ -33,10 +33,9 @@ docs/software/drafters.md describes methods and figures.
 """
 
 
-def register(subparsers: flags.Subparsers) -> None:
-    """Add the command."""
-    text = "compare draft methods on the same prompts"
-    parser = flags.add_command(subparsers, "compare", text, EPILOG, _compare)
+def define(parser: flags.CommandParser) -> None:
+    """Define the flags."""
+    flags.describe(parser, EPILOG, _compare)
     parser.add_argument(
         "sources", metavar="PACKED", type=Path, nargs="+", help="directories of packed models"
     )
@@ -62,11 +61,11 @@ def register(subparsers: flags.Subparsers) -> None:
 def _compare(args: argparse.Namespace) -> int:
     from cassandra_spec.bench import equal
     from cassandra_spec.bench.answers import ROOMS, Answers
-    from cassandra_spec.bench.decode.report import check_outputs
-    from cassandra_spec.bench.questions import ALL, read_questions
+    from cassandra_spec.bench.report import check_outputs
     from cassandra_spec.lab.compare import contenders, readiness, report
     from cassandra_spec.lab.compare.forced import forced_turns
     from cassandra_spec.lab.compare.run import Run
+    from cassandra_spec.lab.questions import ALL, read_questions
 
     _check(args)
     block = "compare forced" if args.forced else "compare"

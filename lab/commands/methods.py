@@ -44,10 +44,9 @@ they do not depend on the machine's load. docs/results/table.md explains the col
 """
 
 
-def add_exits(subparsers: flags.Subparsers) -> None:
+def add_exits(parser: flags.CommandParser) -> None:
     """Add ``casspec bench exits``."""
-    text = "measure early exits: agreement, rounds, confidence, the lossy cascade"
-    parser = flags.add_command(subparsers, "exits", text, EXITS_EPILOG, _exits)
+    flags.describe(parser, EXITS_EPILOG, _exits)
     model_flags.add_packed(parser)
     parser.add_argument("file", metavar="EXITS", type=Path, help="file from `casspec train-exits`")
     flags.add_count(parser, "free", "number of replies without a verifier", 4, low=0)
@@ -55,10 +54,9 @@ def add_exits(subparsers: flags.Subparsers) -> None:
     flags.add_results(parser, "a reliability diagram")
 
 
-def add_projection(subparsers: flags.Subparsers) -> None:
+def add_projection(parser: flags.CommandParser) -> None:
     """Add ``casspec bench projection``."""
-    text = "measure low-rank attention as a draft, by rank"
-    parser = flags.add_command(subparsers, "projection", text, PROJECTION_EPILOG, _projection)
+    flags.describe(parser, PROJECTION_EPILOG, _projection)
     model_flags.add_packed(parser)
     flags.add_count(parser, "ranks", "ranks to measure (default: 256 192 144)", many="+")
     text = "calibrate on N tokens of the model's own conversations instead of the bundled text"
@@ -67,10 +65,9 @@ def add_projection(subparsers: flags.Subparsers) -> None:
     flags.add_results(parser)
 
 
-def add_tables(subparsers: flags.Subparsers) -> None:
+def add_tables(parser: flags.CommandParser) -> None:
     """Add ``casspec bench tables``."""
-    text = "measure how well tables of n-grams predict the model's replies"
-    parser = flags.add_command(subparsers, "tables", text, TABLES_EPILOG, _tables)
+    flags.describe(parser, TABLES_EPILOG, _tables)
     model_flags.add_packed(parser)
     parser.add_argument(
         "tables", metavar="TABLE", type=Path, nargs="+", help="files from bake-table"
@@ -86,7 +83,7 @@ def _add_sizes(parser: flags.Flags) -> None:
 
 
 def _exits(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import check_outputs, finish
+    from cassandra_spec.bench.report import check_outputs, finish
     from cassandra_spec.lab.compare import exits
 
     check_outputs(args, "exits")
@@ -100,7 +97,7 @@ def _exits(args: argparse.Namespace) -> int:
 
 
 def _projection(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import check_outputs, finish
+    from cassandra_spec.bench.report import check_outputs, finish
     from cassandra_spec.lab.compare import projection
 
     check_outputs(args, "projection")
@@ -113,10 +110,10 @@ def _projection(args: argparse.Namespace) -> int:
 
 
 def _tables(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.decode.report import check_outputs, finish
-    from cassandra_spec.bench.questions import read_questions
-    from cassandra_spec.lab import tables
+    from cassandra_spec.bench.report import check_outputs, finish
     from cassandra_spec.lab.compare.known_replies import known_replies
+    from cassandra_spec.lab.drafts import tables
+    from cassandra_spec.lab.questions import read_questions
     from cassandra_spec.model.baking import open_table
 
     check_outputs(args, "tables")

@@ -11,7 +11,7 @@ from cassandra_spec.bench.study import flags as study_flags
 from cassandra_spec.toolkit import flags
 
 if TYPE_CHECKING:
-    from cassandra_spec.bench.study.acceptance import Row
+    from cassandra_spec.lab.study.acceptance import Row
 
 ACCEPTANCE_EPILOG = """\
 examples:
@@ -35,10 +35,9 @@ Takes some minutes on two cores. Trains on the calibration text (model/data/READ
 """
 
 
-def add_acceptance(subparsers: flags.Subparsers) -> None:
+def add_acceptance(parser: flags.CommandParser) -> None:
     """Add ``casspec bench acceptance``."""
-    text = "measure acceptance and traffic of drafts, by pack settings"
-    parser = flags.add_command(subparsers, "acceptance", text, ACCEPTANCE_EPILOG, _acceptance)
+    flags.describe(parser, ACCEPTANCE_EPILOG, _acceptance)
     study_flags.add_study_flags(parser)
     flags.add_some(parser, "settings", "settings to measure (default: all)", metavar="GLOB")
     flags.add_some(parser, "gamma", "draft lengths (default: 3 5)", (3, 5), type=int, metavar="N")
@@ -66,8 +65,8 @@ def _acceptance(args: argparse.Namespace) -> int:
 
 
 def _figure(args: argparse.Namespace) -> int:
-    from cassandra_spec.bench.study.figure import draw
     from cassandra_spec.lab.study.acceptance import PLOT_GAMMA, curve_table, measure_curves
+    from cassandra_spec.lab.study.figure import draw
     from cassandra_spec.model.output import write_file
 
     curves = measure_curves(study_flags.open_study(args, "bench"))
@@ -85,10 +84,9 @@ def _save(args: argparse.Namespace, found: Sequence[Row]) -> None:
         print(f"{args.json}: {len(found)} rows", file=sys.stderr)
 
 
-def add_small_model(subparsers: flags.Subparsers) -> None:
+def add_small_model(parser: flags.CommandParser) -> None:
     """Add ``casspec bench small-model``."""
-    text = "train a small, never quantised model for comparison"
-    parser = flags.add_command(subparsers, "small-model", text, SMALL_EPILOG, _small_model)
+    flags.describe(parser, SMALL_EPILOG, _small_model)
     flags.add_destination(parser)
     flags.add_count(parser, "steps", "training steps", 600)
     flags.add_quiet(parser)

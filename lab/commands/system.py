@@ -31,6 +31,17 @@ that a token is accepted if all before it were, which is larger for the same dra
 docs/hardware/system.md lists devices, models and schemes; so does the error for an unknown name.
 """
 
+COMMANDS = (
+    flags.Command(
+        "estimate", "estimate for one device and model", "lab.commands.system:add_estimate"
+    ),
+    flags.Command(
+        "reproduce",
+        "compute the paper's figures and compare them",
+        "lab.commands.system:add_reproduce",
+    ),
+)
+
 REPRODUCE_EPILOG = """\
 examples:
   casspec system reproduce
@@ -42,19 +53,15 @@ beyond the paper.
 """
 
 
-def register(subparsers: flags.Subparsers) -> None:
-    """Add the command and its subcommands."""
-    text = "estimate decoding speed on a device"
-    inner = flags.add_command(subparsers, "system", text, EPILOG).add_subparsers(
-        metavar="COMMAND", required=True
-    )
-    _add_estimate(inner)
-    _add_reproduce(inner)
+def define(parser: flags.CommandParser) -> None:
+    """Define the subcommands."""
+    flags.describe(parser, EPILOG)
+    flags.add_commands(parser, COMMANDS)
 
 
-def _add_reproduce(subparsers: flags.Subparsers) -> None:
-    text = "compute the paper's figures and compare them"
-    parser = flags.add_command(subparsers, "reproduce", text, REPRODUCE_EPILOG, _reproduce)
+def add_reproduce(parser: flags.CommandParser) -> None:
+    """Define ``casspec system reproduce``."""
+    flags.describe(parser, REPRODUCE_EPILOG, _reproduce)
     text = "synthesis report for Table V, or a folder of reports (build/synth after `make synth`)"
     flags.add_file(parser, "synthesis", text)
     text = "acceptance of our schemes, from `casspec bench acceptance --json`"
@@ -65,9 +72,9 @@ def _add_reproduce(subparsers: flags.Subparsers) -> None:
     flags.add_folder(parser, "out", text, dest="destination")
 
 
-def _add_estimate(subparsers: flags.Subparsers) -> None:
-    text = "estimate for one device and model"
-    parser = flags.add_command(subparsers, "estimate", text, ESTIMATE_EPILOG, _estimate)
+def add_estimate(parser: flags.CommandParser) -> None:
+    """Define ``casspec system estimate``."""
+    flags.describe(parser, ESTIMATE_EPILOG, _estimate)
     parser.add_argument(
         "--device", required=True, metavar="X", help="device: a name, or a .toml file"
     )

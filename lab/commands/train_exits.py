@@ -21,10 +21,9 @@ exits and their effect.
 """
 
 
-def register(subparsers: flags.Subparsers) -> None:
-    """Add the command."""
-    text = "train early exits on a model's own text"
-    parser = flags.add_command(subparsers, "train-exits", text, EPILOG, _train)
+def define(parser: flags.CommandParser) -> None:
+    """Define the flags."""
+    flags.describe(parser, EPILOG, _train)
     add_own_text_flags(parser, tokens=100_000)
     flags.add_count(parser, "layers", "layers before each exit (default 9 17 24)", many="+")
     flags.add_count(parser, "epochs", "passes over the text", 3)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cassandra_spec.bench.questions import ALL
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.lab.compare.contenders import Contender, Ready, load
 from cassandra_spec.lab.compare.run import Figures
+from cassandra_spec.lab.questions import ALL
 from cassandra_spec.model.packing.packer import open_packed
 from cassandra_spec.toolkit.tables import Table
 

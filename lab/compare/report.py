@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cassandra_spec.bench.questions import ALL
 from cassandra_spec.lab.compare.run import Figures
+from cassandra_spec.lab.questions import ALL
 from cassandra_spec.model.output import write_file, write_json
 from cassandra_spec.toolkit.documents import fill_file, provenance
 from cassandra_spec.toolkit.page import Page

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from cassandra_spec.bench.answers import Answers
-from cassandra_spec.bench.questions import ALL, Conversation, Question, ask_all
+from cassandra_spec.bench.questions import Question, ask_all
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.lab.compare.contenders import Ready
 from cassandra_spec.lab.compare.sums import Sums
 from cassandra_spec.lab.compare.turn import Turn
+from cassandra_spec.lab.questions import ALL, Conversation
 from cassandra_spec.model.speculative import CassandraForCausalLM
 
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from cassandra_spec.bench.decode.shapes import SHAPES
+from cassandra_spec.lab.decode.shapes import SHAPES
 from cassandra_spec.lab.instructions.counting import GROUP
 from cassandra_spec.native.forms import FORMS, FormName
 from cassandra_spec.native.library import declare, load

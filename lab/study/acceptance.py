@@ -2,16 +2,85 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from cassandra_spec.bench.study.acceptance import Interval, Row, best_row, row
-from cassandra_spec.bench.study.drafts import Study
+from cassandra_spec.bench.study.acceptance import (
+    ACCEPTANCE,
+    Counted,
+    Ratio,
+    count,
+    count_best,
+    speedup_ratio,
+)
+from cassandra_spec.bench.study.drafts import Measured, Study
+from cassandra_spec.drafting import Report
+from cassandra_spec.lab.study.intervals import Interval, bootstrap
 from cassandra_spec.lab.study.settings import Setting, figure_settings
 from cassandra_spec.toolkit.tables import text_table
 
 PLOT_GAMMA = 5
 """Gamma of the plot of acceptance against bits."""
+
+CONDITIONAL = Ratio(part={"accepted": 1}, whole={"tested": 1})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """A setting at one gamma."""
+
+    label: str
+    scheme: str
+    gamma: int
+    prompts: int
+    acceptance: Interval  # accepted / drafted
+    conditional: Interval  # accepted / drafted tokens whose predecessors were accepted
+    speedup: Interval  # traffic, everything counted
+    draft_bits: float  # per weight of linear layers and head
+    target_bits: float
+    report: Report
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain objects for JSON, with the figures that the system model reads at the top."""
+        report = self.report
+        return {
+            **{k: v for k, v in dataclasses.asdict(self).items() if k != "report"},
+            "drafted": report.drafted,
+            "accepted": report.accepted,
+            "acceptance_rate": report.acceptance_rate,
+            "conditional_rate": report.conditional_rate,
+            "tokens": report.tokens,
+            "report": report.to_dict(),
+        }
+
+
+def row(measured: Measured, gamma: int) -> Row:
+    """Return the figures of one setting at one gamma, up to the measured depth."""
+    return _row(count(measured, gamma))
+
+
+def best_row(measured: Measured, depth: int) -> Row:
+    """Return the row of the gamma with the least total traffic; on ties, the smaller gamma."""
+    return _row(count_best(measured, depth))
+
+
+def _row(counted: Counted) -> Row:
+    setting, replies = counted.measured.setting, counted.replies
+    draft_bits, target_bits = counted.bits
+    return Row(
+        label=setting.name,
+        scheme=setting.plan.default.format.scheme,
+        gamma=counted.gamma,
+        prompts=len(replies),
+        acceptance=bootstrap(replies, ACCEPTANCE),
+        conditional=bootstrap(replies, CONDITIONAL),
+        speedup=bootstrap(replies, speedup_ratio(counted.measured.costs)),
+        draft_bits=draft_bits,
+        target_bits=target_bits,
+        report=counted.report,
+    )
 
 
 def heading(gammas: Sequence[int]) -> str:

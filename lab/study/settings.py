@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cassandra_spec.bench.study.drafts import Setting
-from cassandra_spec.golden import CassandraError, Format
+from cassandra_spec.golden import Format
 from cassandra_spec.golden.model_types import HEAD
 from cassandra_spec.model.packing.packer import Override, PackPlan, Recipe
 from cassandra_spec.model.speculative import KeyValueFormat
+from cassandra_spec.toolkit import globs
 
 KV_TRUNCATED = KeyValueFormat(format=Format(scheme="unary", truncated=4, fill="midpoint"))
 """The draft reads sign, exponent and three bits of keys and values; the target reads all."""
@@ -80,12 +80,7 @@ a round ends after a token that the draft is not sure of.
 
 def choose(patterns: list[str]) -> list[Setting]:
     """Return the settings whose names match a glob, or all without globs."""
-    for pattern in patterns:
-        if not any(fnmatch.fnmatchcase(setting.name, pattern) for setting in SETTINGS):
-            known = ", ".join(setting.name for setting in SETTINGS)
-            raise CassandraError(f"settings must be among {known}, not {pattern!r}")
-    wanted = patterns or ["*"]
-    return [s for s in SETTINGS if any(fnmatch.fnmatchcase(s.name, p) for p in wanted)]
+    return globs.choose("settings", patterns, SETTINGS)
 
 
 FAMILIES = ("pruning alone", "truncation alone", "both", "exact")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import subprocess
@@ -10,14 +11,20 @@ from pathlib import Path
 
 import cassandra_spec as cassandra
 from cassandra_spec.api.opening import Loading
+from cassandra_spec.api.packing import PackFields
 from cassandra_spec.api.replies import Chat, Model, ReplyOptions, Stream, open_model, reply_settings
+from cassandra_spec.model.packing.plan import FIELDS
+from cassandra_spec.rtl.common.command import DecoderConfig
+from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
+from cassandra_spec.rtl.encode.types import EncoderConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "software" / "python.md").read_text(encoding="utf-8")
 
 STAY = """
-CassandraError Chat DecodeError DraftCache FileError Format KeyValues Levels Model Packed Reply
-ReplyOptions Stream Work __version__ decode_draft decode_target encode export_gateware open pack
+CassandraError Chat DecodeError DraftCache FileError Format GatewareOptions KeyValues Levels Model
+PackFields Packed Reply ReplyOptions Stream Work __version__ decode_draft decode_target encode
+export_gateware open pack
 """
 MEMBERS = {
     Model: "backend begin chat close loading replies reply settings_of stream verify",
@@ -50,7 +57,15 @@ def test_every_option_of_a_reply_and_of_opening_is_in_the_page() -> None:
 def test_options_have_one_list_of_names() -> None:
     known = set(inspect.signature(reply_settings).parameters) - {"settings"}
     assert set(ReplyOptions.__annotations__) == known
+    assert set(PackFields.__annotations__) == set(FIELDS)
     assert set(Loading.__dataclass_fields__) <= set(inspect.signature(open_model).parameters)
+
+
+def test_gateware_has_the_options_of_its_configurations() -> None:
+    kinds = (DecoderConfig, DmaConfig, EncoderConfig, StoreConfig)
+    fields = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+    given = {"decoder", "encoder", *inspect.signature(cassandra.export_gateware).parameters}
+    assert set(cassandra.GatewareOptions.__annotations__) == fields - given
 
 
 def test_defaults_of_opening_are_those_of_its_options() -> None:

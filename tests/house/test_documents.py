@@ -131,7 +131,7 @@ def parser_of(words: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:
         actions = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
         if not actions or not rest or rest[0] not in actions[0].choices:
             return parser, rest
-        parser = actions[0].choices[rest.pop(0)]
+        parser = actions[0].choices[rest.pop(0)].defined()
 
 
 def wrong_commands(document: Path) -> Iterator[str]:
@@ -152,7 +152,7 @@ def options(parser: argparse.ArgumentParser) -> Iterator[str]:
         yield from action.option_strings
         if isinstance(action, argparse._SubParsersAction):
             for subparser in action.choices.values():
-                yield from options(subparser)
+                yield from options(subparser.defined())
 
 
 @functools.cache

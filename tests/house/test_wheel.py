@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cassandra_spec.toolkit.running import EXTRAS
+from tests.house.test_layers import modules, needed
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "cassandra_spec"
@@ -21,10 +22,16 @@ SUFFIXES = {
     *(".v", ".vh", ".vlt"),
 }
 TOOLS = (
-    *("bench/soak/", "golden/oracle/", "native/tools/"),
-    *("model/weights/subset.py", "toolkit/overview.py", "toolkit/programs.py"),
+    *("golden/oracle/", "model/weights/subset.py", "native/tools/"),
+    *("toolkit/documents.py", "toolkit/overview.py", "toolkit/programs.py"),
 )
 """Folders and files that tests and developers alone need, which the wheel has not."""
+FOR_CHECKOUTS = {
+    ("api.opening", "verif.decoder.bulk"),
+    ("api.opening", "verif.encoder.bulk"),
+    ("bench.report", "toolkit.documents"),
+}
+"""Imports of modules that the wheel has not, by functions that a checkout alone calls."""
 
 
 @pytest.fixture(scope="module")
@@ -105,13 +112,30 @@ def test_the_wheel_has_the_product_s_commands(built: Path, tmp_path: Path) -> No
     commands = set(re.findall(r"^    ([a-z-]+)(?: |$)", listed.stdout, re.MULTILINE))
     assert {"pack", "generate", "serve", "tune", "bench", "conform"} <= commands
     assert not {"compare", "system", "train-exits"} & commands
-    unknown = casspec("compare", "packed")
-    assert unknown.returncode == 2
-    assert unknown.stderr.count("\n") == 1
+    benchmarks = re.findall(r"^    ([a-z-]+)  ", casspec("bench", "--help").stdout, re.MULTILINE)
+    assert benchmarks == ["decode", "kernels"]
+    for words in (("compare", "packed"), ("bench", "levels", "packed")):
+        unknown = casspec(*words)
+        assert unknown.returncode == 2
+        assert unknown.stderr.count("\n") == 1
+    options = casspec("bench", "decode", "--help").stdout
+    assert "--contenders" in options
+    assert not re.findall("llama|--beside|--shape|--document", options)
     refused = casspec("generate", str(tmp_path), "--prompt", "a", "--codec", "rtl")
     assert refused.returncode == 2
     assert refused.stderr.startswith("casspec: error: codec must be auto or golden")
     assert refused.stderr.count("\n") == 1
+
+
+def test_modules_of_the_wheel_import_none_that_it_lacks() -> None:
+    known = {module: path for path, module in modules()}
+    wheel = {m for m, path in known.items() if of_product(path.relative_to(ROOT).as_posix())}
+    found = {
+        (module.removeprefix(f"{PACKAGE}."), name.removeprefix(f"{PACKAGE}."))
+        for module in wheel
+        for name in needed(known[module].read_text(encoding="utf-8"), known) - wheel
+    }
+    assert found == FOR_CHECKOUTS
 
 
 def without(extras: set[str], code: str) -> subprocess.CompletedProcess[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cassandra_spec.bench.answers import Answers
-from cassandra_spec.bench.questions import ALL, Question, read_questions
+from cassandra_spec.bench.questions import Question
 from cassandra_spec.commands.__main__ import main
 from cassandra_spec.drafting import Counters
 from cassandra_spec.golden import CassandraError
@@ -27,6 +27,7 @@ from cassandra_spec.lab.compare.forced import forced_turns
 from cassandra_spec.lab.compare.known_replies import NativeReplies
 from cassandra_spec.lab.compare.run import Figures, Run
 from cassandra_spec.lab.compare.turn import PromptSession, Turn
+from cassandra_spec.lab.questions import ALL, read_questions
 from cassandra_spec.model.packing.packer import open_packed, pack_model
 from cassandra_spec.model.speculative import CassandraForCausalLM
 from cassandra_spec.model.weights.sources import open_source

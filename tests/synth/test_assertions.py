@@ -34,14 +34,20 @@ UNKNOWN = {
 Simulation = Callable[[int], str]
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the exported decoder."""
+    return export(tmp_path_factory.mktemp("exported"), CONFIG).parent
+
+
 def prepare(out: Path) -> list[str]:
-    """Export the decoder, write a segment's words, and return the definitions of the wrapper."""
-    fmt = Format(scheme="mx", beat=8, segment=4096)
-    job = next(iter(jobs_of(draw(np.random.default_rng(1), fmt, 4096, "weights"), [False])))
+    """Write a segment's words beside the decoder, and return the definitions of the wrapper."""
+    fmt = Format(scheme="mx", beat=8, segment=1024)
+    job = next(iter(jobs_of(draw(np.random.default_rng(1), fmt, 1024, "weights"), [False])))
     words = list(region_packet(job.request.segment.speculation.tobytes(), 8))
     lines = [f"{word['tdata'] | word['tlast'] << 64:x}\n" for word in words]
     (out / "words.hex").write_text("".join((*lines, "0\n")))
-    name = export(out, CONFIG).stem
+    name = CONFIG.module_name
     command = f"{COMMAND_WIDTH}'d{job.request.word}"
     defined = {"TOP": name, "CHECKER": f"{name}_assertions", "WORDS": len(words)}
     return [f"-D{key}={value}" for key, value in (defined | {"COMMAND": command}).items()]
@@ -53,14 +59,13 @@ def run(command: list[str], folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def icarus(tmp_path_factory: pytest.TempPathFactory) -> Simulation:
+def icarus(exported: Path) -> Simulation:
     if shutil.which("iverilog") is None:
         pytest.skip("iverilog is not there: apt install iverilog")
-    out = tmp_path_factory.mktemp("icarus")
     sources = [f"{CONFIG.module_name}.v", f"{CONFIG.module_name}_assertions.sv", str(WRAPPER)]
-    options = ["-g2012", "-s", "wrapper", "-o", "wrapper", *prepare(out)]
-    run(["iverilog", *options, *sources], out)
-    return lambda fault: run(["vvp", "-n", "wrapper", f"+fault={fault}"], out)
+    options = ["-g2012", "-s", "wrapper", "-o", "wrapper", *prepare(exported)]
+    run(["iverilog", *options, *sources], exported)
+    return lambda fault: run(["vvp", "-n", "wrapper", f"+fault={fault}"], exported)
 
 
 def failed(printed: str) -> list[str]:
@@ -69,8 +74,9 @@ def failed(printed: str) -> list[str]:
 
 
 def test_icarus_passes_a_good_wrapper(icarus: Simulation) -> None:
-    assert icarus(0).split()[:2] == ["decoded", "0"]
-    assert failed(icarus(0)) == []
+    printed = icarus(0)
+    assert printed.split()[:2] == ["decoded", "0"]
+    assert failed(printed) == []
 
 
 @pytest.mark.parametrize("fault", FAULTS | UNKNOWN)
@@ -78,11 +84,11 @@ def test_icarus_finds_a_fault(fault: int, icarus: Simulation) -> None:
     assert failed(icarus(fault))[0] == (FAULTS | UNKNOWN)[fault]
 
 
-def test_yosys_reads_the_assertions(tmp_path: Path) -> None:
+def test_yosys_reads_the_assertions(exported: Path) -> None:
     if shutil.which("yosys") is None:
         pytest.skip("yosys is not there: apt install yosys")
-    name = export(tmp_path, CONFIG).stem
+    name = CONFIG.module_name
     script = f"read_verilog -sv -formal {name}_assertions.sv; hierarchy -check -top {name}_"
     script += "assertions; proc; flatten; check -assert; select -assert-min 20 t:$check t:$assert"
-    done = subprocess.run(["yosys", "-q", "-p", script], cwd=tmp_path, check=False)
+    done = subprocess.run(["yosys", "-q", "-p", script], cwd=exported, check=False)
     assert done.returncode == 0

@@ -22,6 +22,7 @@ from cassandra_spec.synth.interface.registers import c_header
 from cassandra_spec.synth.interface.vivado import interface_attributes
 
 CONFIG = DecoderConfig(lanes=8, schemes=("mx",))
+ENCODER = EncoderConfig(lanes=8, schemes=("mx",), vector=64, group=64, segment=1024)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def test_a_configuration_is_ten_files(exported):
 
 
 def test_the_core_names_files_that_are_there(exported, tmp_path):
-    store = exporter.export(tmp_path, StoreConfig(encoder=EncoderConfig(lanes=8)))
+    store = exporter.export(tmp_path, StoreConfig(encoder=ENCODER))
     for path, count in ((exported, 4), (store, 7)):
         core = yaml.safe_load(path.with_suffix(".core").read_text().split("\n", 1)[1])
         files = [one for each in core["filesets"].values() for one in each["files"]]
@@ -115,12 +116,6 @@ def test_defaults_have_distinct_names_and_all_lane_counts():
     assert {c.decoders for c in exporter.DEFAULT_CONFIGS if isinstance(c, DmaConfig)} == {1, 2, 4}
 
 
-def test_flags_choose_one_configuration(tmp_path, capsys):
-    assert main(["rtl", "--out", str(tmp_path), "--lanes", "8", "--schemes", "exact"]) == 0
-    expected = DecoderConfig(lanes=8, schemes=("exact",)).module_name
-    assert capsys.readouterr().out.strip().endswith(f"{expected}.v")
-
-
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
@@ -136,9 +131,6 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         exporter.export(tmp_path, CONFIG)
     assert list(tmp_path.iterdir()) == []
-
-
-ENCODER = EncoderConfig(lanes=8, schemes=("mx",), vector=64, group=64, segment=1024)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,17 +11,18 @@ from pathlib import Path
 import pytest
 
 from cassandra_spec.rtl.common.command import DecoderConfig
-from cassandra_spec.rtl.dma.config import DmaConfig
+from cassandra_spec.rtl.common.conversion import verilog_of
+from cassandra_spec.rtl.dma.config import DmaConfig, StoreConfig
 from cassandra_spec.rtl.dma.decoder_dma import CassandraDma
 from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
 from cassandra_spec.synth.export import describe, ports_of
 from cassandra_spec.synth.interface.assertions import assertions
 from cassandra_spec.verif.dma.decoding import SMALL
 from cassandra_spec.verif.dma.firmware import driver
-from cassandra_spec.verif.dma.resets.decoding import EVERY_CYCLE
+from cassandra_spec.verif.dma.resets.decoding import ABORTS
 from cassandra_spec.verif.library.axi import Ruled
-from cassandra_spec.verif.tools.runner import SuiteError, run_suite
-from tests.marks import exhaustive
+from cassandra_spec.verif.tools.runner import SuiteError, run_suite, write_if_changed
+from tests.marks import exhaustive, slow
 
 BUILD = Path(__file__).parents[2] / "build" / "cocotb"
 
@@ -54,19 +56,30 @@ def test_dma(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "every_cycle"), [("l8", False), *(exhaustive(name, True) for name in CONFIGS)]
+    ("name", "aborts"),
+    [("l8", "few"), slow("l8", "shared"), *(exhaustive(name, "each") for name in CONFIGS)],
 )
-def test_resets(name: str, every_cycle: bool) -> None:
+def test_resets(name: str, aborts: str) -> None:
     top = CassandraDma(CONFIGS[name])
     build = BUILD / f"dma_{name}"
-    environment = formats(top.config) | described(top, build) | sweep(every_cycle)
+    environment = formats(top.config) | described(top, build) | sweep(aborts)
     run_checked(top, "cassandra_spec.verif.dma.resets.decoding", build, environment)
     run_strays(top, "cassandra_spec.verif.dma.resets.stray_reads", build, environment)
 
 
-def sweep(every_cycle: bool) -> dict[str, str]:
+def sweep(aborts: str) -> dict[str, str]:
     """Return the variables by which the suites of resets know in which cycles jobs are aborted."""
-    return {EVERY_CYCLE: "1"} if every_cycle else {}
+    return {} if aborts == "few" else {ABORTS: aborts}
+
+
+@functools.cache
+def ruled(config: DmaConfig | StoreConfig, build: Path) -> Path:
+    """Write the Verilog of a top beside its rules, once for all suites that run in a folder."""
+    top = CassandraDma(config) if isinstance(config, DmaConfig) else CassandraEncoderDma(config)
+    path = build / f"{top.module_name}.v"
+    build.mkdir(parents=True, exist_ok=True)
+    write_if_changed(path, verilog_of(Ruled(top), top.module_name))
+    return path
 
 
 def run_checked(
@@ -81,7 +94,7 @@ def run_checked(
     """Run suites of a top with the exported assertions bound to it, or with other ``rules``."""
     name = top.module_name
     run_suite(
-        Ruled(top),
+        [ruled(top.config, build)],
         modules,
         name,
         build_dir=build,

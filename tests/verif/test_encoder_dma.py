@@ -8,7 +8,7 @@ import pytest
 
 from cassandra_spec.rtl.dma.encoder_dma import CassandraEncoderDma
 from cassandra_spec.verif.dma.encoding import small
-from tests.marks import exhaustive
+from tests.marks import exhaustive, slow
 from tests.verif.test_dma import described, run_checked, run_strays, sweep
 
 MODULES = ",".join(
@@ -33,12 +33,13 @@ def test_encoder_dma(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "every_cycle"), [("l8", False), *(exhaustive(name, True) for name in CONFIGS)]
+    ("name", "aborts"),
+    [("l8", "few"), slow("l8", "shared"), *(exhaustive(name, "each") for name in CONFIGS)],
 )
-def test_resets(name: str, every_cycle: bool) -> None:
+def test_resets(name: str, aborts: str) -> None:
     top = CassandraEncoderDma(CONFIGS[name])
     build = BUILD / f"encoder_dma_{name}"
-    variables = environment(top, build) | sweep(every_cycle)
+    variables = environment(top, build) | sweep(aborts)
     run_checked(top, "cassandra_spec.verif.dma.resets.encoding", build, variables)
     run_strays(top, "cassandra_spec.verif.dma.resets.stray_writes", build, variables)
 

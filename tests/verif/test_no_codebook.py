@@ -14,7 +14,7 @@ from cassandra_spec.rtl.decode.top import DecoderTop
 from cassandra_spec.verif.decoder.jobs import jobs_of
 from cassandra_spec.verif.library.packets import region_packet
 from cassandra_spec.verif.library.payloads import Payload, gaussian
-from cassandra_spec.verif.library.tracing import Packets, Ready, run
+from cassandra_spec.verif.library.tracing import Packets, Ready, Traced
 
 LANES = 8
 
@@ -42,7 +42,7 @@ def test_a_codebook_is_ignored(scheme: Scheme) -> None:
         verification=region_packet(segment.verification.tobytes(), LANES),
     )
     top = DecoderTop(DecoderConfig(lanes=LANES, schemes=(scheme,)))
-    trace = run(top, [packets, Stray(), Ready("m_axis_values_tready")], 120)
+    trace = Traced(top).run([packets, Stray(), Ready("m_axis_values_tready")], 120)
     beats = [cycle for cycle in trace if cycle["m_axis_values_tvalid"]]
     assert [beat["m_axis_values_tlast"] for beat in beats] == [0] * (len(beats) - 1) + [1]
     data = b"".join(beat["m_axis_values_tdata"].to_bytes(2 * LANES, "little") for beat in beats)

@@ -18,7 +18,7 @@ from cassandra_spec.verif.decoder.jobs import Job, jobs_of
 from cassandra_spec.verif.library.command import command_fields, pack_fields
 from cassandra_spec.verif.library.packets import region_packet
 from cassandra_spec.verif.library.payloads import Payload, directed, gaussian
-from cassandra_spec.verif.library.tracing import Packets, Ready, run
+from cassandra_spec.verif.library.tracing import Packets, Ready, Traced
 from tests.verif.test_decoder_bulk import (
     EXHAUSTIVE,
     FULL,
@@ -118,7 +118,7 @@ def test_the_least_decoder_refuses_and_decodes(t: int) -> None:
         speculation=[w for s in segments for w in region_packet(s.speculation.tobytes(), 8)],
         verification=[w for s in segments for w in region_packet(s.verification.tobytes(), 8)],
     )
-    trace = run(DecoderTop(SMALL), [packets, Ready("m_axis_values_tready")], 200)
+    trace = Traced(DecoderTop(SMALL)).run([packets, Ready("m_axis_values_tready")], 200)
     beats = [cycle for cycle in trace if cycle["m_axis_values_tvalid"]]
     good = [job for job in jobs if job.payload.format.truncated == 4]
     expected = b"".join(job.expected.astype("<u2").tobytes() for job in good)

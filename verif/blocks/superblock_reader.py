@@ -251,7 +251,7 @@ async def packets_back_to_back(dut: Any) -> None:
         dut._log.info("words %s, takes %s", offer, take)
         for source, taker in pairs:
             source.use(PATTERNS[offer])
-            for _ in range(3):
+            for _ in range(2):
                 taker.send(_any_packet(bench.rng, taker, PATTERNS[take]))
         await _finish(bench, pairs, 20_000)
     assert all(taker.fullest == taker.capacity for _, taker in pairs), "back-pressure must be seen"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,8 @@ from cassandra_spec.verif.library.tracing import (
     Host,
     Packets,
     Ready,
+    Traced,
     codebook_writes,
-    run,
     writes_of,
 )
 from cassandra_spec.verif.library.waves import Diagram, Trace, axi, axi_stream, source
@@ -68,11 +69,17 @@ def trace_decoder(cycles: int = 160) -> Trace:
     )
     taken = Ready("m_axis_values_tready", lambda cycle: cycle % 16 not in (5, 6))
     top = DecoderTop(DecoderConfig(lanes=8, schemes=("unary",)))
-    return run(top, [packets, taken], cycles)
+    return Traced(top).run([packets, taken], cycles)
 
 
 _IRQS = 6  # IRQ_ENABLE: idle, error
 _BASES = (0x1FC0, 0x8000)  # the first region crosses a page
+_DMA = DmaConfig(decoder=DecoderConfig(lanes=8, schemes=("unary",)), burst=128)
+
+
+@functools.cache
+def _dma() -> Traced:
+    return Traced(CassandraDma(_DMA))
 
 
 def trace_dma(
@@ -84,13 +91,12 @@ def trace_dma(
     address ``failed`` with SLVERR. ``enabled`` is the value of IRQ_ENABLE, if not 0. The trace has
     two more signals, ``near_the_end_of_writes`` and ``near_the_start``.
     """
-    config = DmaConfig(decoder=DecoderConfig(lanes=8, schemes=("unary",)), burst=128)
     request = _job().request
     regions = (request.segment.speculation, request.segment.verification)
     memory = {
-        base + at * config.bus: word["tdata"]
+        base + at * _DMA.bus: word["tdata"]
         for base, region in zip(_BASES, regions, strict=True)
-        for at, word in enumerate(region_packet(region.tobytes(), config.bus))
+        for at, word in enumerate(region_packet(region.tobytes(), _DMA.bus))
     }
     reads = [(register_of("status").offset, None), (0xFC, None)]  # no register at the last address
     writes = {
@@ -105,9 +111,9 @@ def trace_dma(
     }
     accesses = [*codebook_writes(request.codebook), *writes_of(writes), *reads]
     host = Host(accesses, wait=reset + 4 if reset else 0)
-    answers = _Answers(memory, config.bus, failed)
+    answers = _Answers(memory, _DMA.bus, failed)
     drivers = (Ready("m_axis_values_tready"), host, answers)
-    trace = run(CassandraDma(config), drivers, cycles, reset)
+    trace = _dma().run(drivers, cycles, reset)
     first = next(i for i, cycle in enumerate(trace) if cycle["s_axil_arvalid"])
     for place, cycle in enumerate(trace):
         cycle["near_the_end_of_writes"] = int(place >= first - 8)

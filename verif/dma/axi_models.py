@@ -8,6 +8,7 @@ model with these names can replace it without changes to memories, host and test
 from __future__ import annotations
 
 import enum
+import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -77,6 +78,8 @@ class Registers:
 
     def __init__(self, dut: Any, prefix: str) -> None:
         self._port = AxiLiteMaster(AxiLiteBus.from_prefix(dut, prefix), dut.clk, dut.rst)
+        for part in (self._port.write_if, self._port.read_if):  # two lines for each access
+            part.log.setLevel(logging.WARNING)
 
     def pace(self, patterns: Iterable[Iterator[bool] | None]) -> None:
         """Move in the cycles that are active: AW, W, B, AR and R, each as :meth:`Channel.pace`."""

@@ -65,6 +65,7 @@ class RuleMonitor(Agent):
     """Checks every AXI port of a design by the rules that are simulated beside it."""
 
     def __init__(self, dut: Any) -> None:
+        self._broken = dut.broken
         self._rules = [
             (getattr(dut, name), kind.DESIGN + kind.OTHERS)
             for wire, (name, kind) in PORTS.items()
@@ -74,6 +75,8 @@ class RuleMonitor(Agent):
 
     def sample(self) -> None:
         """Check the rules of a cycle."""
+        if not self._broken.value:
+            return
         for output, names in self._rules:
             if broken := int(output.value):
                 which = [name for place, name in enumerate(names) if broken >> place & 1]
@@ -86,11 +89,13 @@ class Pin(Agent):
 
     def __init__(self, signal: Any) -> None:
         self._signal = signal
+        self._driven: int | None = None  # the level that the input has
         self.level = 0
 
     def drive(self) -> None:
-        """Set the input."""
-        self._signal.value = self.level
+        """Set the input, if its level has changed."""
+        if self.level != self._driven:
+            self._signal.value = self._driven = self.level
 
     def reset(self) -> None:
         """Set it to 0."""

@@ -90,7 +90,7 @@ async def regions_of_every_length_at_every_place(dut: Any) -> None:
     lanes = bench.lanes // bench.decoders
     bench.memory.use(Timing(longest=12, order=Order.BURSTS))
     items: list[Job] = []
-    for count in range(1, 1 << 11, 97):
+    for count in range(1, 1 << 11, 131):
         scheme = SCHEMES[int(bench.rng.integers(len(SCHEMES)))]
         fmt = random_format(bench.rng, lanes=lanes, scheme=scheme, segment=2048, **FORMATS)
         items += list(jobs_of(draw(bench.rng, fmt, min(count, fmt.segment))))
@@ -114,7 +114,7 @@ async def patterns_change_without_a_reset(dut: Any) -> None:
 async def reset_with_reads_on_their_way(dut: Any) -> None:
     """Reset after any number of beats; the next segment is right."""
     bench = await start(dut)
-    for _ in range(16):
+    for _ in range(8):
         bench.memory.use(Timing(shortest=10, longest=30, order=Order.BEATS))
         placed = [bench.place(job) for job in some_jobs(bench, 6, segment=1024)]
         await bench.enable()
@@ -135,7 +135,7 @@ async def nothing_is_asked_for_that_cannot_be_taken(dut: Any) -> None:
     placed = [bench.place(job) for job in some_jobs(bench, 24, segment=1024)]
     await bench.enable()
     work = cocotb.start_soon(bench.queue(placed))
-    await bench.run(6000)
+    await bench.run(2500)
     asked, read = len(bench.memory.bursts), bench.memory.beats
     assert asked
     assert read == sum(beats for _, beats in bench.memory.bursts)

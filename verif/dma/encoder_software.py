@@ -139,7 +139,7 @@ async def a_failed_write_is_reported(dut: Any, region: int, response: Response) 
     """A failed write in each region reports cause, segment and the address of the burst."""
     bench = await start(dut)
     cause = "slave" if response is Response.SLVERR else "decode"
-    for number in range(12):
+    for number in range(6):
         segment = draw_segment(bench.rng, bench.config.encoder, "exact", "any")
         result = await one_result(bench, segment, response=response, region=region)
         assert result.failed
@@ -243,7 +243,7 @@ async def a_memory_that_takes_no_address(dut: Any, scheme: Scheme) -> None:
     """Regions of many lengths wait inside, with segments behind that have none: none is lost."""
     bench = await start(dut)
     config = bench.config.encoder
-    for truncated in [*range(8)] * 4:
+    for truncated in range(8):
         first = draw_segment(bench.rng, config, scheme, "any", whole_vectors=True)
         fmt = dataclasses.replace(first.format, truncated=truncated)
         size = int(bench.rng.integers(config.segment // 8, config.segment + 1))
@@ -263,7 +263,7 @@ async def as_many_bursts_as_may_wait(dut: Any) -> None:
     """Short regions across borders of bursts, while the memory takes no address."""
     bench = await start(dut)
     config, bench.memory.before = bench.config.encoder, bench.config.burst
-    for _ in range(12):
+    for _ in range(6):
         orders = [
             Order.of(draw_segment(bench.rng, config, "exact", "any", beats=int(beats)))
             for beats in bench.rng.permutation([2, 2, 2, 40])

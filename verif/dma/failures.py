@@ -66,7 +66,7 @@ async def failed_reads_flag_their_segment_alone(dut: Any, idle: str, pressure: s
     bench = await start(dut)
     bench.memory.use(Timing(longest=40, order=Order.BEATS, beats=PATTERNS[idle]))
     bench.values.use(PATTERNS[pressure])
-    await bench.decode(mixed(bench, 16))
+    await bench.decode(mixed(bench, 10))
 
 
 @cocotb.test()
@@ -76,7 +76,7 @@ async def a_failed_read_is_reported(dut: Any, cause: str) -> None:
     bench = await start(dut)
     bench.memory.use(Timing(longest=20, order=Order.BURSTS))
     done = 0
-    for job in some_jobs(bench, 12, segment=512):
+    for job in some_jobs(bench, 6, segment=512):
         good = some_jobs(bench, int(bench.rng.integers(4)))
         bad = broken(bench, job, RESPONSES[cause])
         placed = await bench.decode([*good, bad, *some_jobs(bench, 2)])

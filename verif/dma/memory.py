@@ -17,10 +17,12 @@ from typing import Any
 import cocotb
 import numpy as np
 from cocotb.triggers import RisingEdge
+from cocotb.utils import get_sim_time
 
 from cassandra_spec.rtl.dma.config import PAGE
 from cassandra_spec.verif.dma.axi_models import Channel, Response, read_channels, write_channels
 from cassandra_spec.verif.library.patterns import ALWAYS, Pattern
+from cassandra_spec.verif.library.streams import CYCLE
 
 
 class Memory:
@@ -42,7 +44,6 @@ class Memory:
         self._pages = (1 << address) // PAGE
         self.before = 0  # bytes: regions begin one word before a multiple of it; 0: anywhere
         self._tasks: list[Any] = []
-        self._cycle = 0
         self._free = PAGE  # the first address behind all allocations
         self.reset()
 
@@ -62,8 +63,7 @@ class Memory:
         self.bursts: list[tuple[int, int]] = []  # address and beats, in order
         self.overtaken = 0  # answers sent before those of an earlier burst
         self._forget()
-        work = (self._count(), self._take(), self._answer())
-        self._tasks = [cocotb.start_soon(task) for task in work]
+        self._tasks = [cocotb.start_soon(task) for task in (self._take(), self._answer())]
 
     def _forget(self) -> None:
         raise NotImplementedError
@@ -126,11 +126,10 @@ class Memory:
         """Return the cycle in which an answer is due."""
         return self._cycle + int(self._rng.integers(shortest, longest + 1))
 
-    async def _count(self) -> None:
-        edge = RisingEdge(self._dut.clk)
-        while True:
-            await edge
-            self._cycle += 1
+    @property
+    def _cycle(self) -> int:
+        """The number of the current cycle; a process that counts edges costs more."""
+        return int(get_sim_time("ns")) // CYCLE
 
     async def _answer(self) -> None:
         edge = RisingEdge(self._dut.clk)

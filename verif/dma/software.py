@@ -258,7 +258,7 @@ def unary_jobs(bench: DmaBench, count: int) -> list[Job]:
 async def codebooks(dut: Any) -> None:
     """Each segment finds its own, in slots that are written again and again."""
     bench = await start(dut)
-    items = unary_jobs(bench, 12)
+    items = unary_jobs(bench, 8)
     order = bench.rng.permutation(len(items))
     await bench.decode(items)
     await bench.decode([items[place] for place in order])

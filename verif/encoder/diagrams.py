@@ -22,8 +22,8 @@ from cassandra_spec.verif.library.tracing import (
     Host,
     Packets,
     Ready,
+    Traced,
     codebook_writes,
-    run,
     writes_of,
 )
 from cassandra_spec.verif.library.waves import Diagram, Trace, axi, axi_stream
@@ -54,7 +54,7 @@ def trace_encoder(cycles: int = 160) -> Trace:
         Ready("m_axis_verification_tready"),
         Ready("m_axis_result_tready", lambda cycle: cycle % 4 == 3),
     ]
-    return run(EncoderTop(_CONFIG), [packets, *outputs], cycles)
+    return Traced(EncoderTop(_CONFIG)).run([packets, *outputs], cycles)
 
 
 def trace_store(cycles: int = 320) -> Trace:
@@ -78,7 +78,7 @@ def trace_store(cycles: int = 320) -> Trace:
         later=[*reads, *writes_of({"result": 1 << 13, "irq": 1})],
     )
     values = Packets(values=values_packet(segment.values.tolist(), _CONFIG.lanes))
-    trace = run(top, [host, values, _Memory()], cycles)
+    trace = Traced(top).run([host, values, _Memory()], cycles)
     last = max(i for i, cycle in enumerate(trace) if cycle["m_axi_bvalid"])
     for place, cycle in enumerate(trace):
         cycle["last_response"] = int(place == last)

@@ -274,12 +274,14 @@ def rules_of(top: wiring.Component) -> dict[str, Rules]:
 
 
 class Ruled(wiring.Component):
-    """A top beside its rules: the top's ports, and an output for each component of rules."""
+    """A top beside its rules: the top's ports, an output for each component of rules, and
+    ``broken``, which is 1 in a cycle that breaks any.
+    """
 
     def __init__(self, top: wiring.Component) -> None:
         self.top, self.rules = top, rules_of(top)
         outputs = {name: Out(len(rules.broken)) for name, rules in self.rules.items()}
-        super().__init__({**top.signature.members, **outputs})
+        super().__init__({**top.signature.members, **outputs, "broken": Out(1)})
 
     def elaborate(self, platform: object) -> Elaboratable:
         """Build the top, its wires, and the rules on them."""
@@ -294,4 +296,5 @@ class Ruled(wiring.Component):
             wires = [wire for wire in rules.signature.members if wire != "broken"]
             m.d.comb += [getattr(rules, wire).eq(getattr(self, wire)) for wire in wires]
             m.d.comb += getattr(self, name).eq(rules.broken)
+        m.d.comb += self.broken.eq(Cat(rules.broken for rules in self.rules.values()).any())
         return m

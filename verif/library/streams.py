@@ -24,6 +24,9 @@ from cassandra_spec.verif.library.patterns import ALWAYS, Pattern
 
 Item = Mapping[str, int]
 
+CYCLE = 2
+"""Nanoseconds of a clock cycle."""
+
 
 class ProtocolError(AssertionError):
     """A design broke a rule of valid/ready streams."""
@@ -252,7 +255,7 @@ class Bench:
 
     async def started(self) -> Self:
         """Start the clock, and reset."""
-        Clock(self.dut.clk, 2, unit="ns").start()
+        Clock(self.dut.clk, CYCLE, unit="ns").start()
         await self.reset()
         return self
 

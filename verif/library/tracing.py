@@ -29,26 +29,35 @@ class Driver(Protocol):
         ...
 
 
-def run(top: Any, drivers: Sequence[Driver], cycles: int, reset: int = 0) -> Trace:
-    """Return all ports of a top in each cycle, and ``rst``, which is 1 in the first ``reset``."""
-    trace, rst = Trace(), Signal()
+class Traced:
+    """A top in the simulator, which takes longer to build than a trace; each starts anew."""
 
-    async def bench(ctx: Any) -> None:
-        for number in range(cycles):
-            ctx.set(rst, int(number < reset))
-            for driver in drivers:
+    def __init__(self, top: Any) -> None:
+        self._top, self._rst, self._used = top, Signal(), False
+        self._simulator = Simulator(ResetInserter(self._rst)(top))
+        self._simulator.add_clock(1e-6)
+        self._simulator.add_testbench(self._bench)
+
+    def run(self, drivers: Sequence[Driver], cycles: int, reset: int = 0) -> Trace:
+        """Return all ports in each cycle, and ``rst``, which is 1 in the first ``reset``."""
+        self._trace, self._drivers, self._cycles, self._reset = Trace(), drivers, cycles, reset
+        if self._used:
+            self._simulator.reset()
+        self._used = True
+        self._simulator.run()
+        return self._trace
+
+    async def _bench(self, ctx: Any) -> None:
+        top = self._top
+        for number in range(self._cycles):
+            ctx.set(self._rst, int(number < self._reset))
+            for driver in self._drivers:
                 driver.drive(ctx, top)
             cycle = {name: ctx.get(getattr(top, name)) for name in top.signature.members}
-            trace.append({**cycle, "rst": int(number < reset)})
-            for driver in drivers:
+            self._trace.append({**cycle, "rst": int(number < self._reset)})
+            for driver in self._drivers:
                 driver.see(cycle)
             await ctx.tick()
-
-    simulator = Simulator(ResetInserter(rst)(top))
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
-    return trace
 
 
 class Ready:

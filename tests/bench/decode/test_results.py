@@ -15,10 +15,11 @@ from cassandra_spec.bench.decode.report import draw, lines
 from cassandra_spec.bench.decode.results import LLAMA, Spread, Turn, Turns, summaries
 from cassandra_spec.golden import CassandraError
 from cassandra_spec.golden.errors import FileError
+from cassandra_spec.lab.decode import rivals
 from cassandra_spec.native.linear import time_reading
 
 FAST = "native hybrid, exact, 4 bits"
-SOME = [each for each in CONTENDERS if each.name in (PLAIN, LLAMA, FAST)]
+SOME = [each for each in rivals.CONTENDERS if each.name in (PLAIN, LLAMA, FAST)]
 
 
 def turn(contender: str, number: int, rate: float, *, tokens: int = 11, last: int = 0) -> Turn:

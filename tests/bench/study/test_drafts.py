@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cassandra_spec.bench.study.acceptance import row
+from cassandra_spec.bench.study.acceptance import count
 from cassandra_spec.bench.study.chains import Rows, Sequences
 from cassandra_spec.bench.study.drafts import SealedSequences, Setting, Study
 from cassandra_spec.drafting import Counters, Settings, decode
@@ -119,7 +119,7 @@ def test_a_measurement_is_of_the_packed_model(
     for prompt in PROMPTS:
         tokens = lm.encode_prompt(prompt)
         list(decode(lm.session(len(tokens) + 24), tokens, settings, total))
-    report = row(measured, 4).report
+    report = count(measured, 4).report
     assert (report.accepted, report.drafted) == (total.accepted, total.drafted)
     assert report.rounds == total.rounds
 
@@ -131,8 +131,8 @@ def test_drafts_replace_each_other(study: Study) -> None:
         Setting(name="far", plan=PackPlan.of(recipe("exact", 7))),
         Setting(name="some", plan=PackPlan(default=recipe("exact", 7), overrides=keep)),
     ]
-    alone = [row(study.measure(each), 4).acceptance.value for each in (close, *others)]
-    again = [row(study.measure(each), 4).acceptance.value for each in (*others, close)]
+    alone = [count(study.measure(each), 4).acceptance for each in (close, *others)]
+    again = [count(study.measure(each), 4).acceptance for each in (*others, close)]
     assert again == [*alone[1:], alone[0]]
     assert alone[0] > alone[2] > alone[1]
 

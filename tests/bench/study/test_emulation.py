@@ -21,9 +21,14 @@ from tests.model.tiny import FOUR_TYPES, change_config, write_model
 PROMPTS = [[5, 9, 2, 33], [7], list(range(20, 51)), [3, 3, 3, 3, 3, 3, 3]]
 LENGTH = 40
 DEPTH = 8
+OTHERS = [kind for kind in FOUR_TYPES if kind != "gemma3_text"]
 
 
-@pytest.fixture(scope="module", params=FOUR_TYPES)
+MODELS = ["gemma3_text", *(pytest.param(t, marks=pytest.mark.slow) for t in OTHERS)]
+"""The kind with a sliding window, and the others, whose layers are torch's."""
+
+
+@pytest.fixture(scope="module", params=MODELS)
 def lm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> object:
     """Return a packed model whose draft is right now and then, in float32: no ties by rounding."""
     folder = tmp_path_factory.mktemp("emulation")
@@ -127,7 +132,7 @@ def test_rounds_are_those_of_the_loop(
     assert 0 < sum(counters.accepted for counters in emulated) < sum(t.drafted for t in emulated)
 
 
-@pytest.mark.parametrize("lm", [*FOUR_TYPES, "gemma2"], indirect=True)  # caps of scores, too
+@pytest.mark.parametrize("lm", [*MODELS, "gemma2"], indirect=True)  # caps of scores, too
 def test_stop_tokens_end_replies_and_drafts(
     lm: CassandraForCausalLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:

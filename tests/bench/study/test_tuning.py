@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cassandra_spec.bench.study.acceptance import best_row, row
+from cassandra_spec.bench.study.acceptance import count, count_best
 from cassandra_spec.bench.study.chains import Sequences
 from cassandra_spec.bench.study.drafts import KeyValueBytes, Measured, Setting
 from cassandra_spec.bench.study.emulation import Drafts, Replies
 from cassandra_spec.bench.study.figure import draw_front
+from cassandra_spec.bench.study.summary import best_flags
 from cassandra_spec.bench.study.tuning import (
     MARGINS,
     Candidate,
@@ -26,7 +27,6 @@ from cassandra_spec.bench.study.tuning import (
     tune,
     with_margin,
 )
-from cassandra_spec.bench.tuning import best_flags
 from cassandra_spec.commands.arguments import build_parser
 from cassandra_spec.drafting import Costs, ReadBytes
 from cassandra_spec.golden import CassandraError
@@ -162,8 +162,8 @@ def test_the_margin_that_tells_right_from_wrong_is_found(threshold: float) -> No
     found = score(candidate, measured, DEPTH)
     assert found.min_margin == threshold
     assert found.speedup > found.speedup_without
-    assert found.speedup_without == best_row(measured, DEPTH).speedup.value
-    assert found.speedup == best_row(with_margin(measured, threshold), DEPTH).speedup.value
+    assert found.speedup_without == count_best(measured, DEPTH).speedup
+    assert found.speedup == count_best(with_margin(measured, threshold), DEPTH).speedup
 
 
 def test_without_a_gain_there_is_no_min_margin() -> None:
@@ -185,9 +185,9 @@ def test_the_command_of_the_best_has_its_keys_and_values(kv: int | None) -> None
 def test_eq_2_by_hand() -> None:
     candidate = Candidate(scheme="unary", prune=0.4, truncated=4)
     measured = Landscape(candidate)(candidate.setting())
-    at = row(measured, DEPTH)
+    at = count(measured, DEPTH)
     # Acceptance 1 over (1 - 0.4)(16 - 4) bits of 16, no keys and values.
-    assert eq_2(candidate, at, measured) == pytest.approx(1 / (0.6 * 12 / 16))
+    assert eq_2(candidate, at) == pytest.approx(1 / (0.6 * 12 / 16))
 
 
 def test_plans_pack(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ import pytest
 from cassandra_spec.lab.study import padding
 
 
-@pytest.mark.parametrize("truncated", [0, 3, 4, 6])
+@pytest.mark.parametrize(
+    "truncated", [4, *(pytest.param(t, marks=pytest.mark.slow) for t in (0, 3, 6))]
+)
 @pytest.mark.parametrize("width", padding.WIDTHS)
 def test_padding_is_below_three_percent_at_1024_tokens(width: int, truncated: int) -> None:
     for name, kv in padding.settings(truncated):

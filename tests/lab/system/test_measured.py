@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cassandra_spec.bench.study.acceptance import Row
+from cassandra_spec.lab.study.acceptance import Row
 from cassandra_spec.lab.system.costs import FormatCost, load_format, load_formats
 from cassandra_spec.lab.system.device import load_device
 from cassandra_spec.lab.system.errors import SystemModelError

@@ -15,10 +15,12 @@ from cassandra_spec.verif.dma.memory import Order, Timing
 from cassandra_spec.verif.library.patterns import ALWAYS, NEVER, PATTERNS
 
 CYCLES = 200
-"""Jobs are aborted in each of this number of cycles after their start."""
+"""Jobs are aborted in cycles up to this one after their start."""
 
-EVERY_CYCLE = "CASSANDRA_EVERY_CYCLE"
-"""Variable: each pace of memory and ports aborts in each cycle; else they share the cycles."""
+ABORTS = "CASSANDRA_ABORTS"
+"""Variable: with ``each``, every pace of memory and ports aborts in each cycle; with ``shared``,
+the paces share the cycles; else they share every third.
+"""
 
 LATENCIES = (0, 7, 60)
 PRESSURES = ("always", "half", "never")
@@ -26,8 +28,17 @@ PACES = [*itertools.product(LATENCIES, PRESSURES)]
 
 
 def share(place: int, paces: int) -> range:
-    """Return the cycles in which one of some paces aborts; all of them together leave none out."""
-    return range(CYCLES) if EVERY_CYCLE in os.environ else range(place, CYCLES, paces)
+    """Return the cycles in which one of some paces aborts."""
+    chosen = os.environ.get(ABORTS)
+    if chosen == "each":
+        return range(CYCLES)
+    step = 1 if chosen == "shared" else 3
+    return range(step * place, CYCLES, step * paces)
+
+
+def quiet_cycles() -> range:
+    """Return the cycles after the start of a job in which the bus is asked to be quiet."""
+    return range(0, CYCLES, 8 if ABORTS in os.environ else 24)
 
 
 async def begin(bench: DmaBench) -> None:
@@ -116,7 +127,7 @@ async def a_quiet_bus(dut: Any, latest: int, then: str) -> None:
     """After quiesce_done nothing moves, and nothing is lost; ``rst`` is then safe."""
     bench = await start(dut)
     bench.memory.use(Timing(longest=latest, order=Order.BEATS))
-    for cycle in range(0, CYCLES, 8):
+    for cycle in quiet_cycles():
         await begin(bench)
         await bench.run(cycle)
         await bench.quiet()

@@ -18,7 +18,7 @@ from cassandra_spec.verif.dma.encoding import (
 )
 from cassandra_spec.verif.dma.host import compose
 from cassandra_spec.verif.dma.memory import WriteTiming
-from cassandra_spec.verif.dma.resets.decoding import CYCLES, share
+from cassandra_spec.verif.dma.resets.decoding import quiet_cycles, share
 from cassandra_spec.verif.encoder.bench import Order
 from cassandra_spec.verif.encoder.cases import draw_segment
 from cassandra_spec.verif.library.patterns import PATTERNS
@@ -126,7 +126,7 @@ async def a_quiet_bus(dut: Any, latest: int, then: str) -> None:
     """After quiesce_done nothing moves, and nothing is lost; ``rst`` is then safe."""
     bench = await start(dut)
     bench.memory.use(WriteTiming(longest=latest, shuffled=True, words=PATTERNS["half"]))
-    for cycle in range(0, CYCLES, 8):
+    for cycle in quiet_cycles():
         order = some_order(bench)
         [places] = await begin(bench, [order])
         await bench.run(cycle)

@@ -13,7 +13,7 @@ import cocotb
 from cassandra_spec.verif.dma.axi_models import Response
 from cassandra_spec.verif.dma.encoding import encode_all, start
 from cassandra_spec.verif.dma.memory import WriteTiming
-from cassandra_spec.verif.dma.resets.decoding import EVERY_CYCLE
+from cassandra_spec.verif.dma.resets.decoding import ABORTS
 from cassandra_spec.verif.dma.resets.encoding import (
     PRESSURES,
     abort_in_each_cycle,
@@ -47,7 +47,7 @@ async def responses_that_belong_to_nothing(dut: Any) -> None:
 
 
 @cocotb.test()
-@cocotb.parametrize(pressure=PRESSURES if EVERY_CYCLE in os.environ else ["half"])
+@cocotb.parametrize(pressure=PRESSURES if os.environ.get(ABORTS) == "each" else ["half"])
 async def a_job_is_aborted_with_its_source(dut: Any, pressure: str) -> None:
     """In the same cycles: the next beat begins a packet."""
     await abort_in_each_cycle(await start(dut), 40, pressure, fresh=True)

@@ -1,1 +1,0 @@
-"""Measure structured output: extraction prompts, and tokens per verification."""

@@ -1,0 +1,1 @@
+"""Benchmarks of codecs: the native one beside others, and packing."""

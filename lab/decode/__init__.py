@@ -1,0 +1,1 @@
+"""Benchmarks of decoding: rivals, contexts, shapes of larger models, files and memory."""

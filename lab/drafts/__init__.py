@@ -1,0 +1,1 @@
+"""Benchmarks of drafting: levels, rules of acceptance, the KV cache of drafts, grammars, tables."""

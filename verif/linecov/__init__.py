@@ -1,1 +1,0 @@
-"""Line, branch and toggle coverage of the exported tops: counts, proofs, waivers, a report."""
