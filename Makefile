@@ -149,8 +149,8 @@ formal: $(STAMP) ## Prove claims about the gateware (Debian: yosys; ARGS="NAMES"
 axi-rules: $(STAMP) ## Prove AXI rules that other people wrote (Debian: yosys; ARGS="--rules CHECKOUT [--planted]", a clone of SVA-AXI4-FVIP).
 	$(PY) -m cassandra_spec.verif.rules --out $(BUILD)/axi-rules $(ARGS)
 
-coverage: $(STAMP) ## Count lines, branches and changes of bits that suites see in the exported tops (long; Debian: verilator; ARGS="decoder_l8").
-	$(PY) -m cassandra_spec.verif.tools.linecov --out $(BUILD)/linecov $(ARGS)
+coverage: $(STAMP) ## Count lines, branches and changes of bits that suites see in the exported tops (long; ARGS="decoder_l8").
+	$(PY) -m cassandra_spec.verif.linecov --out $(BUILD)/linecov $(ARGS)
 
 soft-errors: $(STAMP) ## Change bits of registers in Verilated decoders and encoders, count what happens (ARGS="--flips N").
 	$(PY) -m cassandra_spec.verif.dma.soft_errors $(ARGS)

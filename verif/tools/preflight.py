@@ -88,7 +88,6 @@ _GROUPS: dict[str, _Checks] = {
     "tools": (
         ("Yosys", "yosys", lambda: has_program("yosys")),
         ("Icarus Verilog", "iverilog", lambda: has_program("iverilog")),
-        ("verilator_coverage", "verilator", lambda: has_program("verilator_coverage")),
         ("Chromium", "chromium", lambda: has_program("chromium")),
         (
             "g++ for 64-bit Arm",

@@ -1,0 +1,1 @@
+"""Line, branch and toggle coverage of the exported tops: counts, proofs, waivers, a report."""
