@@ -553,9 +553,16 @@ def test_fixed_plans_have_one_rate_with_and_without_a_machine() -> None:
         assert fixed_rate(machine, "lists", "hybrid", plan) == pytest.approx(played, rel=1e-12)
 
 
-@pytest.mark.parametrize("draft", DRAFTS)
+PLAYED = [
+    pytest.param(machine, draft, marks=[pytest.mark.slow] * hidden)
+    for machine, draft in itertools.product(MACHINES, DRAFTS)
+    for hidden in [machine != "vectors" and draft != "hybrid"]
+]
+"""Machines and drafts: hybrids, which have all levels, on each; the parts of them on one."""
+
+
+@pytest.mark.parametrize(("machine", "draft"), PLAYED)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("machine", MACHINES)
 def test_the_best_fixed_plan_is_found_within_a_hundred_tokens(
     machine: str, kind: str, draft: DraftKind
 ) -> None:
