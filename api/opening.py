@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cassandra_spec.golden import Codec, Encoder
     from cassandra_spec.model.backends import Opening
     from cassandra_spec.model.speculative import KeyValueFormat
+    from cassandra_spec.native.key_values import SealedFormat
 
 AUTO: Literal["auto"] = "auto"
 
@@ -135,13 +136,14 @@ def opening_of(packed: Path, loading: Loading) -> Opening:
     """Return what the backend of ``loading``, chosen by now, opens the model with."""
     from cassandra_spec.model.backends import Opening
 
-    kv = _key_value_format(packed, loading.kv, loading.codec) if loading.kv else None
+    sealed = _sealed_format(packed, loading.kv) if loading.kv else None
     shared: dict[str, Any] = {
         "table": loading.table,
         "verify": loading.verify,
         "context": loading.context,
     }
     if loading.backend == "torch":
+        kv = sealed and _torch_format(sealed, loading.codec)
         return Opening(
             kv=kv, codec=_codec(packed, loading), encoder=_encoder(loading, kv), **shared
         )
@@ -152,7 +154,7 @@ def opening_of(packed: Path, loading: Loading) -> Opening:
     limit = loading.memory_limit and loading.memory_limit * _MB
     native: dict[str, Any] = {"threads": loading.threads, "memory_limit": limit}
     target = cast("Target", loading.native_target)
-    return Opening(native_target=target, sequences=loading.batch, kv=kv, **native, **shared)
+    return Opening(native_target=target, sequences=loading.batch, kv=sealed, **native, **shared)
 
 
 def _hardware(packed: Path) -> dict[str, Any]:
@@ -165,8 +167,8 @@ def _hardware(packed: Path) -> dict[str, Any]:
     return {name: getattr(format, name) for name in names}
 
 
-def _key_value_format(packed: Path, kv: KeyValues, codec: CodecName) -> KeyValueFormat:
-    from cassandra_spec.model.speculative import KeyValueFormat  # takes seconds: torch
+def _sealed_format(packed: Path, kv: KeyValues) -> SealedFormat:
+    from cassandra_spec.native.key_values import SealedFormat
 
     format = Format(
         **_hardware(packed),
@@ -175,14 +177,18 @@ def _key_value_format(packed: Path, kv: KeyValues, codec: CodecName) -> KeyValue
         fill=kv.fill,
         group=kv.group,
     )
-    segment = _SEGMENTS["rtl" if codec == "rtl" else "golden"]
     names = ("block", "prune", "order", "keep", "whole")
-    return KeyValueFormat(
-        format=format, segment=segment, **{name: getattr(kv, name) for name in names}
-    )
+    return SealedFormat(format=format, **{name: getattr(kv, name) for name in names})
 
 
-def _encoder(loading: Loading, kv: KeyValueFormat | None) -> Encoder | None:
+def _torch_format(sealed: SealedFormat, codec: CodecName) -> KeyValueFormat:
+    from cassandra_spec.model.speculative import KeyValueFormat  # takes seconds: torch
+
+    fields = {field.name: getattr(sealed, field.name) for field in dataclasses.fields(sealed)}
+    return KeyValueFormat(segment=_SEGMENTS["rtl" if codec == "rtl" else "golden"], **fields)
+
+
+def _encoder(loading: Loading, kv: SealedFormat | None) -> Encoder | None:
     """Return the gateware's encoder for the format of the KV cache; None: golden's encoder."""
     if loading.codec != "rtl" or kv is None or kv.prune:
         return None

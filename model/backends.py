@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +28,11 @@ from cassandra_spec.model.pretrained import load_tokenizer
 from cassandra_spec.native.engine import Engine
 from cassandra_spec.native.engine_binding import engine_library
 from cassandra_spec.native.forms import TARGETS, TRIED_PLANES, Target
+from cassandra_spec.native.key_values import SealedFormat
 from cassandra_spec.native.library import isa
 from cassandra_spec.native.models.kept import weights_cache
 from cassandra_spec.native.models.reading import read_model_config
 from cassandra_spec.native.rounds.chains import rejecting_rounds
-
-if TYPE_CHECKING:
-    from cassandra_spec.model.speculative import KeyValueFormat
-
 
 Pass = Callable[[Sequence[int], int, int], NDArray[np.float32]]
 """Run the target on consecutive tokens from a position on; ``Pass(tokens, position, last)`` returns
@@ -69,14 +66,18 @@ class Opening:
     context: int | None = None  # maximum positions of a sequence; None: the model's default
     codec: Codec | None = None  # decodes weights for torch; None: golden's
     encoder: Encoder | None = None  # packs torch's keys and values; None: golden's
-    kv: KeyValueFormat | None = None  # form of keys and values; None: BF16
+    kv: SealedFormat | None = None  # form of keys and values, torch's with it; None: BF16
 
 
 @contextmanager
 def _open_torch(source: Path, opening: Opening, settings: Settings) -> Iterator[CheckedBackend]:
     """Open a model with torch's kernels on decoded weights."""
-    from cassandra_spec.model.speculative import CassandraForCausalLM  # takes seconds
+    from cassandra_spec.model.speculative import (  # takes seconds
+        CassandraForCausalLM,
+        KeyValueFormat,
+    )
 
+    assert opening.kv is None or isinstance(opening.kv, KeyValueFormat)
     yield CassandraForCausalLM.from_pretrained(
         source,
         codec=opening.codec,

@@ -271,12 +271,13 @@ def test_a_machine_without_a_compiler_says_so(
     assert hint in run.stderr
 
 
-def test_neither_torch_nor_transformers_is_imported(packed: Path) -> None:
+@pytest.mark.parametrize("kv", [[], ["--kv", "exact"]])
+def test_neither_torch_nor_transformers_is_imported(packed: Path, kv: list[str]) -> None:
     code = (
         "import sys; from cassandra_spec.commands.__main__ import main;"
         "code = main(sys.argv[1:]);"
         "sys.exit(code or len({'torch', 'transformers'} & {*sys.modules}))"
     )
-    command = ["generate", str(packed), *PROMPTS, "--max-tokens", "4", *NATIVE]
+    command = ["generate", str(packed), *PROMPTS, "--max-tokens", "4", *NATIVE, *kv]
     run = subprocess.run([sys.executable, "-c", code, *command], check=False)
     assert run.returncode == 0
