@@ -169,36 +169,28 @@ def _median(figure: Figure) -> str:
 
 def context_plot(found: Sequence[AtContext], title: str) -> Plot:
     """Plot tokens per second by context."""
-    names = dict.fromkeys(each.summary.contender for each in found)
-    curves = tuple(
-        (
-            name,
-            tuple((e.context, e.summary.rate.median) for e in found if e.summary.contender == name),
-        )
-        for name in names
-    )
-    return Plot(
-        name="context",
-        title=title,
-        axis="tokens per second",
-        across="tokens of the prompt",
-        curves=curves,
-        linear=True,
-    )
+    points = [(e.summary.contender, e.context, e.summary.rate.median) for e in found]
+    return _speeds("context", title, "tokens of the prompt", points)
 
 
 def reply_plot(found: Sequence[AlongReply], title: str) -> Plot:
     """Plot tokens per second along a reply."""
-    names = dict.fromkeys(each.contender for each in found)
+    points = [(e.contender, e.first + WINDOW / 2, e.rate.median) for e in found]
+    return _speeds("reply", title, "token of the reply", points)
+
+
+def _speeds(name: str, title: str, across: str, points: Sequence[tuple[str, float, float]]) -> Plot:
+    """Plot tokens per second; a point has a contender, a place and a speed."""
+    contenders = dict.fromkeys(contender for contender, _, _ in points)
     curves = tuple(
-        (name, tuple((e.first + WINDOW / 2, e.rate.median) for e in found if e.contender == name))
-        for name in names
+        (each, tuple((at, speed) for contender, at, speed in points if contender == each))
+        for each in contenders
     )
     return Plot(
-        name="reply",
+        name=name,
         title=title,
         axis="tokens per second",
-        across="token of the reply",
+        across=across,
         curves=curves,
         linear=True,
     )
