@@ -328,26 +328,28 @@ def test_broken_rules_are_those_of_the_naive_list(kind: str) -> None:
 
 
 class Hasty(wiring.Component):
-    """A register port that responds to nothing."""
+    """A register port that responds when nothing was asked, or never."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, responds: bool) -> None:
+        self.responds = responds
         super().__init__(lite_ports())
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.d.comb += self.s_axil_bvalid.eq(1)
+        m.d.comb += self.s_axil_bvalid.eq(self.responds)
         return m
 
 
-def test_rules_beside_a_top_see_its_wires() -> None:
-    top, seen = Ruled(Hasty()), []
+@pytest.mark.parametrize("responds", [False, True])
+def test_rules_beside_a_top_see_its_wires(responds: bool) -> None:
+    top, seen = Ruled(Hasty(responds=responds)), []
 
     async def work(ctx: Any) -> None:
         await ctx.tick()
-        seen.append(ctx.get(top.lite_rules))
+        seen.append((ctx.get(top.lite_rules), ctx.get(top.broken)))
 
     run(top, work)
-    assert seen == [1 << LiteRules.DESIGN.index("s_axil_b_asked")]
+    assert seen == [(responds << LiteRules.DESIGN.index("s_axil_b_asked"), responds)]
 
 
 def test_a_top_has_rules_for_each_of_its_axi_ports() -> None:
